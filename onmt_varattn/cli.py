@@ -1,0 +1,83 @@
+"""What every command line of ours does: strict options, one-sentence errors, clean exits."""
+
+import difflib
+import logging
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from onmt.utils.parse import ArgumentParser
+
+from onmt_varattn.errors import UserError
+
+logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
+
+USER_MISTAKE = 2  # exit code; argparse's own
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Parser(ArgumentParser):
+    """OpenNMT's option parser, but an option it does not know is an error.
+
+    Args:
+        siblings: parsers of other commands. A YAML file may serve several commands, so a key
+            from `-config` that a sibling knows is passed over; anything else is refused.
+        kwargs: as for `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, siblings: Iterable[ArgumentParser] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._siblings = tuple(siblings)
+
+    def error(self, message: str) -> NoReturn:
+        """One line without the usage, which for OpenNMT's parsers runs to a hundred lines."""
+        self.exit(USER_MISTAKE, f"{self.prog}: error: {message} (-h lists all options)\n")
+
+    def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
+        """Parse, and refuse what is unknown with the nearest known option."""
+        typed = list(sys.argv[1:] if args is None else args)
+        namespace, unknown = self.parse_known_args(args, *rest, **kwargs)
+        for word in unknown:
+            # A lone value ("-beam 5 7") has no name to compare with; a number may start with "-".
+            name = word.split("=", 1)[0].lstrip("-")
+            from_config = word not in typed
+            if not word.startswith("-"):
+                if not from_config:
+                    self.error(f"unexpected value '{word}'")
+            elif not (from_config and any(_option_names(parser) & {name} for parser in self._siblings)):
+                self.error(self._unknown(name, from_config))
+        return namespace
+
+    def _unknown(self, name: str, from_config: bool) -> str:
+        place = "unknown key in the -config file:" if from_config else "unknown option"
+        near = difflib.get_close_matches(name, sorted(_option_names(self)), n=1, cutoff=0.5)
+        dash = "" if from_config else "-"
+        return f"{place} {dash}{name}" + (f"; did you mean {dash}{near[0]}?" if near else "")
+
+
+def _option_names(parser: ArgumentParser) -> set[str]:
+    """Every name an option can be given by, without dashes."""
+    return {option.lstrip("-") for action in parser._actions for option in action.option_strings}
+
+
+def run(command: Callable[[], Any]) -> None:
+    """Run a command for its user: `UserError` is one line and exit code 2, Ctrl-C one line and 130."""
+    # torch's renamed names inside OpenNMT-py 2.3.0: nothing a user could act on.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(onmt|torch)\.")
+    try:
+        command()
+    except UserError as error:
+        print(f"{_program()}: error: {error}", file=sys.stderr)
+        sys.exit(USER_MISTAKE)
+    except KeyboardInterrupt:
+        print(f"\n{_program()}: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output (head, less) is gone
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _program() -> str:
+    return sys.argv[0].rsplit("/", 1)[-1]
