@@ -1,9 +1,10 @@
 """Text files in and out: checked on the way in, all or nothing on the way out."""
 
+import codecs
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from onmt_varattn.errors import UserError
@@ -13,7 +14,8 @@ def read_lines(path: str) -> list[str]:
     """The lines of a UTF-8 text file, without line ends.
 
     Only a line feed ends a line (so that a stray U+2028 inside a sentence cannot shift two
-    parallel files against each other); a carriage return before it is taken off.
+    parallel files against each other); a carriage return before it, and a byte order mark at the
+    start of the file, are taken off.
 
     Raises:
         UserError: the file is missing, unreadable, or not UTF-8 (named with its line).
@@ -23,7 +25,7 @@ def read_lines(path: str) -> list[str]:
             content = file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    lines = content.split(b"\n")
+    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     decoded = []
@@ -48,7 +50,9 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
     try:
         os.chmod(temporary, 0o666 & ~_umask())
-        with os.fdopen(handle, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})) as file:
+        with os.fdopen(
+            handle, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})
+        ) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -56,6 +60,54 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        raise
+
+
+def check_writable(path: str) -> None:
+    """Find out before the long work whether `path`, and the directories it lacks, could be made.
+
+    Raises:
+        UserError: they could not.
+    """
+    directory = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def atomic_write_all(contents: Mapping[str, str]) -> None:
+    """Write the files of one directory, which is made if missing; any failure leaves nothing behind.
+
+    All are on disk under temporary names before the first takes its place; they do so in the
+    order given, so whoever sees the last one can rely on the others.
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    path = next(iter(contents))
+    directory = os.path.dirname(os.path.abspath(path))
+    missing = []
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    try:
+        for directory in reversed(missing):
+            os.mkdir(directory)
+        with contextlib.ExitStack() as stack:  # closes the last file opened first
+            for path, content in reversed(contents.items()):
+                file = stack.enter_context(atomic_write(path))
+                file.write(content)
+                file.flush()
+    except BaseException as error:
+        for directory in missing:
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+        if isinstance(error, OSError):
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
         raise
 
 

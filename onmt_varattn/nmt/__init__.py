@@ -1,0 +1,1 @@
+"""Latent alignment on OpenNMT-py's parts: decoder, generator, model, loss, training, checkpoints."""

@@ -1,0 +1,24 @@
+"""Latent alignment and variational attention for OpenNMT-py.
+
+    import onmt_varattn
+    model = onmt_varattn.load("model.pt")
+    model.translate(["ein hund läuft ."], beam=10)
+"""
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onmt_varattn.api import Model
+
+__version__ = "0.1.0"
+
+# OpenNMT-py 2.3.0 uses names that torch has since renamed, and says so a dozen times on import.
+warnings.filterwarnings("ignore", category=FutureWarning, module=r"onmt\.")
+
+
+def load(*models: str, **options: Any) -> "Model":
+    """Load a translation model (or several, as an ensemble); see `onmt_varattn.api.Model`."""
+    from onmt_varattn.api import Model
+
+    return Model(*models, **options)

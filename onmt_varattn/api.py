@@ -1,0 +1,105 @@
+"""Translation from Python."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.opts import check_translate
+from onmt_varattn.plugin import register
+
+
+class Model:
+    """A translation model, or an ensemble of several.
+
+    Args:
+        models: paths of checkpoints.
+        options: any option of onmt_translate by its name, as the default for all translations:
+            `gpu=0`, `beam=10`, `length_penalty="wu"`, `alpha=1`, ...
+
+    Raises:
+        UserError: a file or an option is wrong.
+    """
+
+    def __init__(self, *models: str, **options: Any) -> None:
+        register()
+        import onmt.decoders.ensemble
+        import onmt.model_builder
+
+        if not models:
+            raise UserError("no model to load: give the path of a checkpoint")
+        self._models, self._options = models, options
+        opt = self._parse(options)
+        loader = onmt.model_builder if len(models) == 1 else onmt.decoders.ensemble
+        self.fields, self.model, self.model_opt = loader.load_test_model(opt)
+
+    def translate(
+        self, sentences: Sequence[str], with_score: bool = False, **options: Any
+    ) -> list[Any]:
+        """Translate sentences; an empty one gives an empty translation.
+
+        Args:
+            sentences: raw text, if the model carries its text processing; otherwise tokens
+                separated by spaces.
+            with_score: give (translation, score) instead of the translation.
+            options: any option of onmt_translate by its name, for this call.
+
+        Returns:
+            A translation for each sentence; with `n_best` above 1, a list of them, best first.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("translate() takes a list of sentences, not one string")
+        import onmt.translate
+        from onmt.translate.translator import Translator
+
+        opt = self._parse({**self._options, **options})
+        translator = Translator.from_opt(
+            self.model,
+            self.fields,
+            opt,
+            self.model_opt,
+            global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt),
+            out_file=Nowhere(),
+            report_align=False,
+            report_score=False,
+        )
+        scores, translations = translator.translate(
+            list(sentences), batch_size=opt.batch_size, batch_type=opt.batch_type
+        )
+        results: list[list[Any]] = translations
+        if with_score:
+            results = [
+                [(text, float(score)) for text, score in zip(*both, strict=True)]
+                for both in zip(translations, scores, strict=True)
+            ]
+        return results if opt.n_best > 1 else [best[0] for best in results]
+
+    def _parse(self, options: dict[str, Any]) -> Any:
+        """Options by name -> the namespace that OpenNMT works with, checked as on the command line."""
+        from onmt.utils.parse import ArgumentParser
+
+        from onmt_varattn.bin.translate import translate_parser
+
+        parser = translate_parser()
+        parser.error = _raise  # type: ignore[method-assign]
+        words = ["-model", *self._models, "-src", "given by the caller"]
+        for name, value in options.items():
+            if value is not False:
+                words += [f"-{name}"] if value is True else [f"-{name}", str(value)]
+        opt = parser.parse_args(words)
+        check_translate(opt)
+        ArgumentParser.validate_translate_opts(opt)
+        return opt
+
+
+class Nowhere:
+    """A file for the translator's own output, which knows neither raw text nor line order."""
+
+    def write(self, text: str) -> None:
+        """Forget it."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+def _raise(message: str) -> None:
+    raise UserError(message)

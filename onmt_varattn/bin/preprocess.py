@@ -1,0 +1,369 @@
+"""`onmt_preprocess`: two parallel text files to everything that `onmt_train` needs.
+
+The corpus is held in memory: roughly ten times the size of the text files.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import shlex
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import yaml
+from onmt.opts import config_opts
+from tqdm import tqdm
+
+from onmt_varattn.cli import Parser, logger, run
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write_all, check_writable, read_lines
+from onmt_varattn.text import SUBWORDS, TOKENIZERS, TextProcessing, TextSide, learn_subwords, moses_knows
+
+SIDES = {"src": "source", "tgt": "target"}
+CHUNK = 512  # lines that a worker process takes at a time
+
+Pair = tuple[str, str]
+
+
+@dataclasses.dataclass
+class Split:
+    """The sentence pairs of one corpus, and what became of them."""
+
+    name: str
+    pairs: list[Pair]
+    read: int
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def drop(self, reasons: dict[str, Callable[[str, str], bool]]) -> None:
+        """Drop each pair for the first reason that holds; a test set keeps line by line what it had."""
+        if self.name == "test":
+            return
+        kept = []
+        for pair in self.pairs:
+            reason = next((name for name, holds in reasons.items() if holds(*pair)), None)
+            if reason is None:
+                kept.append(pair)
+            else:
+                self.dropped[reason] += 1
+        self.pairs = kept
+        if not kept:
+            raise UserError(f"no {self.name} pair is left of {self.read:,} after filtering: {self.losses()}")
+
+    def losses(self) -> str:
+        """The dropped pairs by reason, as text."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items()) or "none"
+
+    def side(self, index: int) -> list[str]:
+        """All lines of one side, 0 for the source."""
+        return [pair[index] for pair in self.pairs]
+
+    def lengths(self) -> str:
+        """Mean number of tokens on either side, as text."""
+        means = [sum(len(line.split()) for line in self.side(i)) / len(self.pairs) for i in (0, 1)]
+        return f"{means[0]:.1f} / {means[1]:.1f}"
+
+
+def preprocess_opts(parser: argparse.ArgumentParser) -> None:
+    """The options of `onmt_preprocess`."""
+    config_opts(parser)
+    group: Any = parser.add_argument_group("Data")
+    for name, use in {"train": "training", "valid": "validation", "test": "test"}.items():
+        for side, meaning in SIDES.items():
+            option = f"{name}_{side}"
+            group.add(
+                f"-{option}",
+                f"--{option}",
+                required=name != "test",
+                help=f"Raw {use} text, {meaning} side: UTF-8, one sentence a line.",
+            )
+    group = parser.add_argument_group("Text")
+    group.add(
+        "-subword",
+        "--subword",
+        choices=SUBWORDS,
+        default="sentencepiece",
+        help="Subword model, learned from the training text: sentencepiece (byte pair encoding on raw "
+        "text), bpe (subword-nmt, '@@' marks) or none (whole words).",
+    )
+    group.add(
+        "-vocab_size",
+        "--vocab_size",
+        type=_at_least(1),
+        default=14000,
+        help="Number of subwords, for both sides together with -share_vocab, else for each. With "
+        "-subword none: the most frequent words to keep.",
+    )
+    group.add(
+        "-share_vocab",
+        "--share_vocab",
+        action="store_true",
+        help="One subword model and one vocabulary for both sides.",
+    )
+    group.add("-lowercase", "--lowercase", action="store_true", help="Lower-case the text.")
+    group.add(
+        "-tokenize",
+        "--tokenize",
+        choices=TOKENIZERS,
+        default="none",
+        help="Tokenizer before the subword model: moses, or none where the text is tokenized already "
+        "or the subword model is to see it raw.",
+    )
+    for side, meaning in SIDES.items():
+        group.add(
+            f"-{side}_lang",
+            f"--{side}_lang",
+            help=f"Language of the {meaning} side for moses, such as de; by default the extension of "
+            f"-train_{side}.",
+        )
+    group = parser.add_argument_group("Filtering")
+    for side, meaning in SIDES.items():
+        group.add(
+            f"-{side}_seq_length",
+            f"--{side}_seq_length",
+            type=_at_least(1),
+            default=125,
+            help=f"Drop training and validation pairs whose {meaning} has more tokens, counted after "
+            "encoding. Pairs with a blank side are dropped too; test sets keep every line.",
+        )
+    group = parser.add_argument_group("Output")
+    group.add(
+        "-save_data",
+        "--save_data",
+        required=True,
+        help="Prefix of all files written, such as data/run; onmt_train reads data/run.yaml.",
+    )
+    group.add("-overwrite", "--overwrite", action="store_true", help="Replace files that exist.")
+    group.add(
+        "-num_threads",
+        "--num_threads",
+        type=_at_least(0),
+        default=0,
+        help="Worker processes, 0 for one a core; the result is the same for any number.",
+    )
+
+
+def build_parser() -> Parser:
+    """The command's parser."""
+    parser = Parser(description="Tokenize, learn and apply subwords, filter, and build vocabularies.")
+    preprocess_opts(parser)
+    return parser
+
+
+def main() -> None:
+    """Entry point."""
+    run(_main)
+
+
+def _main() -> None:
+    opt = build_parser().parse_args()
+    paths = _output_paths(opt)
+    _check(opt, paths)
+    splits = [_read(opt, name) for name in ("train", "valid", "test") if getattr(opt, f"{name}_src")]
+    train, valid = splits[:2]
+
+    text = TextProcessing(_side(opt, "src"), _side(opt, "tgt"))
+    _convert(splits, text.src.prepare, text.tgt.prepare, opt.num_threads, "preparing")
+    for split in splits:
+        split.drop({"blank source": lambda src, tgt: not src, "blank target": lambda src, tgt: not tgt})
+    text = _learn(opt, text, train)
+    _convert(splits, text.src.segment, text.tgt.segment, opt.num_threads, "encoding")
+    for split in splits:
+        split.drop(
+            {
+                f"source over -src_seq_length {opt.src_seq_length}": _longer(0, opt.src_seq_length),
+                f"target over -tgt_seq_length {opt.tgt_seq_length}": _longer(1, opt.tgt_seq_length),
+            }
+        )
+    vocabularies = _vocabularies(opt, train)
+    atomic_write_all(_contents(opt, paths, splits, text, vocabularies))
+    _report(opt, paths, splits, valid, vocabularies)
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(value: str) -> int:
+        if not value.isdecimal() or int(value) < least:
+            raise argparse.ArgumentTypeError(f"'{value}' is not a whole number of {least} or more")
+        return int(value)
+
+    return number
+
+
+def _longer(index: int, most: int) -> Callable[[str, str], bool]:
+    return lambda *pair: pair[index].count(" ") >= most
+
+
+def _output_paths(opt: Any) -> dict[str, str]:
+    """The files to write by what they hold, the one that vouches for the others last."""
+    names = [f"{name}.{side}" for name in ("train", "valid", "test") for side in SIDES]
+    if opt.test_src is None:
+        names = names[:4]
+    names += ["vocab"] if opt.share_vocab else ["vocab.src", "vocab.tgt"]
+    return {name: f"{opt.save_data}.{name}" for name in [*names, "text.json", "yaml"]}
+
+
+def _check(opt: Any, paths: dict[str, str]) -> None:
+    """Refuse what can be seen to fail, before any work."""
+    if (opt.test_src is None) != (opt.test_tgt is None):
+        given, other = ("src", "tgt") if opt.test_src else ("tgt", "src")
+        raise UserError(f"-test_{given} is given without -test_{other}; a test set needs both")
+    inputs = [getattr(opt, f"{name}_{side}") for name in ("train", "valid", "test") for side in SIDES]
+    read = {os.path.realpath(path) for path in inputs if path}
+    for path in paths.values():
+        if os.path.realpath(path) in read:
+            raise UserError(f"{path} is an input file and would be written over; change -save_data")
+        if os.path.isdir(path) or (os.path.lexists(path) and not opt.overwrite):
+            raise UserError(f"{path} exists; use -overwrite to replace it, or change -save_data")
+    check_writable(paths["yaml"])
+
+
+def _read(opt: Any, name: str) -> Split:
+    src_path, tgt_path = (getattr(opt, f"{name}_{side}") for side in SIDES)
+    sides = []
+    for path in (src_path, tgt_path):
+        sides.append(read_lines(path))
+        if not sides[-1]:
+            raise UserError(f"{path} is empty; expected one sentence a line")
+    src, tgt = sides
+    if len(src) != len(tgt):
+        raise UserError(
+            f"{src_path} has {len(src):,} lines but {tgt_path} has {len(tgt):,}; "
+            "line n of one must be the translation of line n of the other"
+        )
+    return Split(name, list(zip(src, tgt, strict=True)), len(src))
+
+
+def _side(opt: Any, side: str) -> TextSide:
+    """One side's text processing, its subword model still to be learned."""
+    path = getattr(opt, f"train_{side}")
+    language = getattr(opt, f"{side}_lang") or os.path.splitext(path)[1][1:]
+    if opt.tokenize == "moses" and not moses_knows(language):
+        logger.warning(
+            f"warning: moses has no rules for language '{language}' of {path} and uses the English ones; "
+            f"-{side}_lang sets the language"
+        )
+    return TextSide(opt.lowercase, opt.tokenize, language, opt.subword)
+
+
+def _learn(opt: Any, text: TextProcessing, train: Split) -> TextProcessing:
+    """Learn the subword models from the training pairs alone."""
+    if opt.subword == "none":
+        return text
+    print(f"learning {opt.subword} subwords from {len(train.pairs):,} training pairs", flush=True)
+    if opt.share_vocab:
+        both = list(itertools.chain(train.side(0), train.side(1)))
+        src = tgt = learn_subwords(opt.subword, both, opt.vocab_size)
+    else:
+        src, tgt = (
+            learn_subwords(opt.subword, train.side(i), opt.vocab_size, f"{meaning} training text")
+            for i, meaning in enumerate(SIDES.values())
+        )
+    return TextProcessing(dataclasses.replace(text.src, model=src), dataclasses.replace(text.tgt, model=tgt))
+
+
+def _convert(
+    splits: Iterable[Split], src: Callable[[str], str], tgt: Callable[[str], str], processes: int, doing: str
+) -> None:
+    """Replace the lines of every split by what `src` and `tgt` make of them."""
+    for split in splits:
+        sides = [
+            _map(convert, split.side(i), processes, f"{doing} {split.name} {meaning}")
+            for i, (convert, meaning) in enumerate(zip((src, tgt), SIDES.values(), strict=True))
+        ]
+        split.pairs = list(zip(*sides, strict=True))
+
+
+def _map(convert: Callable[[str], str], lines: Sequence[str], processes: int, label: str) -> list[str]:
+    """`convert` on every line, in order."""
+    processes = processes or os.cpu_count() or 1
+    if processes == 1 or len(lines) <= CHUNK:
+        return [convert(line) for line in tqdm(lines, label, disable=None, unit=" lines")]
+    with multiprocessing.Pool(processes, _start_worker, (convert,)) as pool:
+        converted = pool.imap(_work, lines, CHUNK)
+        return list(tqdm(converted, label, len(lines), disable=None, unit=" lines"))
+
+
+_worker: Callable[[str], str]
+
+
+def _start_worker(convert: Callable[[str], str]) -> None:
+    """Give a worker process its task once, since that holds a whole subword model."""
+    global _worker
+    _worker = convert
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+
+
+def _work(line: str) -> str:
+    return _worker(line)
+
+
+def _vocabularies(opt: Any, train: Split) -> list[dict[str, int]]:
+    """Token counts of source and target, the most frequent first; one and the same if shared."""
+    counts = [Counter(token for line in train.side(i) for token in line.split()) for i in (0, 1)]
+    if opt.share_vocab:
+        counts = [counts[0] + counts[1]] * 2
+    most = opt.vocab_size if opt.subword == "none" else None
+    return [dict(sorted(count.items(), key=lambda item: (-item[1], item[0]))[:most]) for count in counts]
+
+
+def _contents(
+    opt: Any,
+    paths: dict[str, str],
+    splits: Iterable[Split],
+    text: TextProcessing,
+    vocabularies: list[dict[str, int]],
+) -> dict[str, str]:
+    """Every file's content by its path, in the order of `paths`."""
+    content = {
+        "text.json": text.to_json(),
+        "yaml": yaml.safe_dump(_config(opt, paths, vocabularies), sort_keys=False),
+    }
+    for i, side in enumerate(SIDES):
+        vocab = "vocab" if opt.share_vocab else f"vocab.{side}"
+        content[vocab] = "".join(f"{token}\t{count}\n" for token, count in vocabularies[i].items())
+        for split in splits:
+            content[f"{split.name}.{side}"] = "".join(f"{line}\n" for line in split.side(i))
+    return {path: content[name] for name, path in paths.items()}
+
+
+def _config(opt: Any, paths: dict[str, str], vocabularies: list[dict[str, int]]) -> dict[str, Any]:
+    """What `onmt_train` is told."""
+    data = {
+        corpus: {
+            "path_src": paths[f"{name}.src"],
+            "path_tgt": paths[f"{name}.tgt"],
+            "weight": 1,
+            "transforms": [],
+        }
+        for corpus, name in {"corpus_1": "train", "valid": "valid"}.items()
+    }
+    config = {"save_data": opt.save_data, "text_processing": paths["text.json"], "data": data}
+    for side, vocabulary in zip(SIDES, vocabularies, strict=True):
+        config[f"{side}_vocab"] = paths["vocab" if opt.share_vocab else f"vocab.{side}"]
+        config[f"{side}_vocab_size"] = len(vocabulary)  # onmt_train would cut at 50,000
+    if opt.share_vocab:
+        config["share_vocab"] = True
+    return config
+
+
+def _report(
+    opt: Any, paths: dict[str, str], splits: Iterable[Split], valid: Split, vocabularies: list[dict[str, int]]
+) -> None:
+    for split in splits:
+        print(
+            f"{split.name}: {split.read:,} pairs read, {len(split.pairs):,} kept, dropped: {split.losses()}"
+        )
+        print(f"{split.name}: mean length {split.lengths()} tokens (source / target)")
+    for i, meaning in enumerate(SIDES.values()):
+        tokens = [token for line in valid.side(i) for token in line.split()]
+        unknown = sum(token not in vocabularies[i] for token in tokens)
+        print(
+            f"{meaning} vocabulary: {len(vocabularies[i]):,} tokens{' (shared)' if opt.share_vocab else ''}; "
+            f"unknown in valid: {unknown:,} of {len(tokens):,} ({unknown / len(tokens):.2%})"
+        )
+    print("written: " + " ".join(paths.values()))
+    prefix, config = shlex.quote(opt.save_data), shlex.quote(paths["yaml"])
+    print(f"next: onmt_train -config {config} -save_model {prefix}.model")

@@ -1,0 +1,100 @@
+"""onmt_train: train a model."""
+
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from onmt_varattn.cli import Parser, run
+from onmt_varattn.errors import UserError
+from onmt_varattn.opts import check_train
+from onmt_varattn.plugin import register
+
+
+def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
+    """All options of onmt_train."""
+    register()
+    import onmt.opts
+
+    parser = Parser(siblings=siblings, prog=prog, description="Train a translation model.")
+    onmt.opts.train_opts(parser)
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: train(args))
+
+
+def train(args: Sequence[str] | None = None) -> None:
+    """Parse, check everything that can be checked before the long work, and train."""
+    from onmt_varattn.bin.build_vocab import vocabulary_parser
+
+    opt = train_parser(siblings=[vocabulary_parser()]).parse_args(args)
+    import onmt.bin.train
+
+    check(opt)
+    keep_text_processing(opt)
+    onmt.bin.train.train(opt)
+
+
+def check(opt: Any) -> None:
+    """Run OpenNMT's own checks and ours, turning what they raise into one sentence.
+
+    OpenNMT checks with assertions, and rewrites what it checks: so on a copy, and silently.
+    """
+    from onmt.utils.parse import ArgumentParser
+
+    from onmt_varattn.nmt import checkpoint
+
+    check_train(opt)
+    trial = copy.deepcopy(opt)
+    logging.disable(logging.CRITICAL)
+    try:
+        ArgumentParser.validate_train_opts(trial)
+        ArgumentParser.update_model_opts(trial)
+        ArgumentParser.validate_model_opts(trial)
+        ArgumentParser.validate_prepare_opts(trial)
+    except (AssertionError, ValueError, AttributeError, OSError) as error:
+        raise UserError(" ".join(str(error).split()) or f"the options do not fit: {error!r}") from None
+    finally:
+        logging.disable(logging.NOTSET)
+    check_corpora(trial.data)
+    if opt.train_from:
+        checkpoint.load(opt.train_from)
+
+
+def check_corpora(corpora: dict[str, dict[str, Any]]) -> None:
+    """Refuse corpora that are empty, or whose sides have different numbers of lines."""
+    for name, corpus in corpora.items():
+        paths = [corpus[key] for key in ("path_src", "path_tgt", "path_align") if corpus.get(key)]
+        counts = [_count_lines(path) for path in paths]
+        for path, count in zip(paths, counts, strict=True):
+            if count == 0:
+                raise UserError(f"{path} (corpus {name}): the file is empty")
+            if count != counts[0]:
+                raise UserError(
+                    f"corpus {name}: {paths[0]} has {counts[0]} lines and {path} has {count}; "
+                    "parallel files need as many"
+                )
+
+
+def _count_lines(path: str) -> int:
+    lines, last = 0, b"\n"
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")
+
+
+def keep_text_processing(opt: Any) -> None:
+    """Put the text processing itself where its file's name was: the checkpoint keeps options."""
+    if opt.text_processing:
+        from onmt_varattn.text import TextProcessing
+
+        opt.text_processing = TextProcessing.load(opt.text_processing).to_dict()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""onmt_translate: translate raw text with a trained model."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sacrebleu
+from onmt.utils.logging import init_logger
+from onmt.utils.parse import ArgumentParser
+from tqdm import tqdm
+
+from onmt_varattn.api import Nowhere
+from onmt_varattn.cli import Parser, run
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write, check_writable, read_lines
+from onmt_varattn.opts import check_translate
+from onmt_varattn.plugin import register
+
+STANDARD_INPUT = "-"
+DEFAULT_OUTPUT = "pred.txt"  # OpenNMT's
+
+
+def translate_parser(dynamic: bool = False) -> Parser:
+    """All options of onmt_translate, or of onmt_translate_dynamic."""
+    register()
+    import onmt.opts
+
+    parser = Parser(description="Translate with a trained model.")
+    onmt.opts.config_opts(parser)
+    onmt.opts.translate_opts(parser, dynamic=dynamic)
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: translate(translate_parser().parse_args(args)))
+
+
+def translate(opt: Any) -> None:
+    """Translate a file, or standard input line by line."""
+    check_translate(opt)
+    if opt.src == STANDARD_INPUT:
+        translate_stream(opt)
+    else:
+        translate_file(opt)
+
+
+def translate_file(opt: Any) -> None:
+    """Translate a file; with a reference, score the translations."""
+    source = read_lines(opt.src)
+    reference = read_lines(opt.tgt) if opt.tgt else None
+    if not source:
+        raise UserError(f"{opt.src}: the file is empty")
+    if reference is not None and len(reference) != len(source):
+        raise UserError(
+            f"{opt.src} has {len(source)} lines and {opt.tgt} has {len(reference)}; parallel files need as many"
+        )
+    features = read_features(opt, len(source))
+    check_writable(opt.output)
+    translator = build(opt)
+    scores, translations = [], []
+    with progress_bar(translator, len(source)):
+        for start in range(0, len(source), opt.shard_size or len(source)):
+            shard = slice(start, start + (opt.shard_size or len(source)))
+            shard_scores, shard_translations = translator.translate(
+                source[shard],
+                src_feats={name: lines[shard] for name, lines in features.items()},
+                tgt=None if reference is None else reference[shard],
+                batch_size=opt.batch_size,
+                batch_type=opt.batch_type,
+                attn_debug=opt.attn_debug,
+                align_debug=opt.align_debug,
+            )
+            scores += shard_scores
+            translations += shard_translations
+    with atomic_write(opt.output) as output:
+        output.writelines(line + "\n" for line in output_lines(scores, translations, opt.with_score))
+    print(f"{len(source)} sentences translated to {opt.output}")
+    if reference is not None:
+        print(bleu([best[0] for best in translations], reference, translator.lowercase))
+
+
+def translate_stream(opt: Any) -> None:
+    """Translate each line of standard input as it comes."""
+    if opt.tgt or opt.src_feats:
+        raise UserError(f"-src {STANDARD_INPUT} (standard input) does not go with -tgt or -src_feats; use files")
+    translator = build(opt, quiet=True)
+    to_file = opt.output != DEFAULT_OUTPUT
+    with atomic_write(opt.output) if to_file else contextlib.nullcontext(sys.stdout) as output:
+        for line in sys.stdin:
+            scores, translations = translator.translate([line], batch_size=1)
+            output.writelines(out + "\n" for out in output_lines(scores, translations, opt.with_score))
+            output.flush()
+
+
+def build(opt: Any, quiet: bool = False) -> Any:
+    """The translator, with nothing written anywhere but by us."""
+    register()
+    from onmt.translate.translator import build_translator
+
+    ArgumentParser.validate_translate_opts(opt)
+    logger = None if quiet else init_logger(opt.log_file)
+    return build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
+
+
+def read_features(opt: Any, lines: int) -> dict[str, list[str]]:
+    """Source features by name, as OpenNMT gives them (a dict written in the option)."""
+    if not opt.src_feats:
+        return {}
+    import ast
+
+    try:
+        paths = dict(ast.literal_eval(opt.src_feats))
+    except (ValueError, SyntaxError):
+        raise UserError(f"-src_feats {opt.src_feats}: write a dict, as {{'name': 'file'}}") from None
+    features = {name: read_lines(path) for name, path in paths.items()}
+    for name, values in features.items():
+        if len(values) != lines:
+            raise UserError(f"{paths[name]} has {len(values)} lines and {opt.src} has {lines}")
+    return features
+
+
+@contextlib.contextmanager
+def progress_bar(translator: Any, sentences: int) -> Iterator[None]:
+    """Count translated sentences on a terminal."""
+    with tqdm(total=sentences, unit=" sentences", desc="translating", disable=None) as bar:
+        translator.progress = bar
+        yield
+        translator.progress = None
+        bar.update(sentences - bar.n)  # empty lines are not in any batch
+
+
+def output_lines(scores: Any, translations: Any, with_score: bool) -> Iterator[str]:
+    """n_best lines a source line, each with its score if asked for."""
+    for line_scores, lines in zip(scores, translations, strict=True):
+        for score, line in zip(line_scores, lines, strict=True):
+            yield f"{line}\t{float(score):.4f}" if with_score else line
+
+
+def bleu(translations: list[str], reference: list[str], lowercase: bool) -> str:
+    """The line people paste into papers: BLEU with sacreBLEU's signature."""
+    metric = sacrebleu.BLEU(lowercase=lowercase, force=True)
+    score = metric.corpus_score(translations, [reference])
+    return f"{score.format(signature=str(metric.get_signature()))}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Attention scores: how well a query and a source position go together.
+
+    mlp          v' tanh(W q + U x)              Bahdanau et al., 2015; the paper's choice
+    general      q' W x                          Luong et al., 2015
+    dot          q' x                            Luong et al., 2015; needs D = M
+    scaled_dot   (W q)' (U x) / sqrt(A)          Vaswani et al., 2017, with one head
+
+A score sees the memory in two steps, because the memory stays while the queries come one at a
+time: `keys` is what can be computed once a sentence, `forward` what each query needs.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from onmt_varattn.latent.registry import Registry
+
+SCORES: Registry[type["Score"]] = Registry("attention score")
+
+
+class Score(nn.Module):
+    """Base class.
+
+    Args:
+        query_size: D.
+        memory_size: M.
+        attention_size: A, the size that queries and memory are compared in (mlp, scaled_dot).
+    """
+
+    def __init__(self, query_size: int, memory_size: int, attention_size: int) -> None:
+        super().__init__()
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """The query's counterpart for each source position: N x S x M -> N x S x (A, D or M)."""
+        raise NotImplementedError
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scores of each query against each position: N x Q x D, keys -> N x Q x S."""
+        raise NotImplementedError
+
+
+@SCORES.register("mlp")
+class MLPScore(Score):
+    """v' tanh(W q + U x)."""
+
+    def __init__(self, query_size: int, memory_size: int, attention_size: int) -> None:
+        super().__init__(query_size, memory_size, attention_size)
+        self.query = nn.Linear(query_size, attention_size)
+        self.memory = nn.Linear(memory_size, attention_size, bias=False)
+        self.weight = nn.Linear(attention_size, 1, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """U x."""
+        return self.memory(memory)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """See the base class."""
+        hidden = torch.tanh(self.query(queries).unsqueeze(2) + keys.unsqueeze(1))  # N x Q x S x A
+        return self.weight(hidden).squeeze(-1)
+
+
+@SCORES.register("general")
+class GeneralScore(Score):
+    """q' W x."""
+
+    def __init__(self, query_size: int, memory_size: int, attention_size: int) -> None:
+        super().__init__(query_size, memory_size, attention_size)
+        self.memory = nn.Linear(memory_size, query_size, bias=False)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """W x."""
+        return self.memory(memory)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """See the base class."""
+        return queries @ keys.transpose(1, 2)
+
+
+@SCORES.register("dot")
+class DotScore(Score):
+    """q' x."""
+
+    def __init__(self, query_size: int, memory_size: int, attention_size: int) -> None:
+        super().__init__(query_size, memory_size, attention_size)
+        if query_size != memory_size:
+            raise ValueError(f"dot scores need equal sizes, not {query_size} and {memory_size}")
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """The memory itself."""
+        return memory
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """See the base class."""
+        return queries @ keys.transpose(1, 2)
+
+
+@SCORES.register("scaled_dot")
+class ScaledDotScore(Score):
+    """(W q)' (U x) / sqrt(A)."""
+
+    def __init__(self, query_size: int, memory_size: int, attention_size: int) -> None:
+        super().__init__(query_size, memory_size, attention_size)
+        self.query = nn.Linear(query_size, attention_size, bias=False)
+        self.memory = nn.Linear(memory_size, attention_size, bias=False)
+        self.scale = 1 / math.sqrt(attention_size)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """U x / sqrt(A)."""
+        return self.memory(memory) * self.scale
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """See the base class."""
+        return self.query(queries) @ keys.transpose(1, 2)

@@ -1,0 +1,25 @@
+"""The generator: from candidate states to the distribution of the next word."""
+
+import torch
+from torch import Tensor, nn
+
+from onmt_varattn.nmt.decoder import CandidateStates
+
+
+class MixtureGenerator(nn.Sequential):
+    """log sum_k w_k softmax(W h_k + b).
+
+    It has the layers (and so the parameter names) of OpenNMT's own generator.
+    """
+
+    @property
+    def vocabulary(self) -> nn.Linear:
+        """W and b."""
+        return self[0]
+
+    def forward(self, candidates: CandidateStates) -> Tensor:
+        """Log probabilities of words: candidates ... x K x D -> ... x V."""
+        log_probs = super().forward(candidates.states)  # ... x K x V
+        if log_probs.size(-2) == 1:  # one candidate has all the weight
+            return log_probs.squeeze(-2)
+        return torch.logsumexp(log_probs + candidates.log_weights.unsqueeze(-1), dim=-2)

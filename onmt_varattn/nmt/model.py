@@ -1,0 +1,66 @@
+"""The translation model with a latent alignment, as OpenNMT's trainer sees it."""
+
+from typing import Any
+
+import onmt.model_builder as builder
+from onmt.models import NMTModel
+from torch import Tensor, nn
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.decoder import AttentionDecoder, Trace
+from onmt_varattn.nmt.generator import MixtureGenerator
+
+
+class AlignmentModel(NMTModel):
+    """Encoder and attention decoder. The loss, not the model, knows the objective."""
+
+    decoder: AttentionDecoder
+
+    def forward(
+        self, src: Tensor, tgt: Tensor, lengths: Tensor, bptt: bool = False, with_align: bool = False
+    ) -> tuple[Trace, dict[str, Tensor]]:
+        """Encode the source and run the decoder over the gold target.
+
+        Args:
+            src: S x N x features.
+            tgt: with begin and end of sentence, (T + 1) x N x features.
+            lengths: source lengths, N.
+            bptt: unused: truncated training is refused.
+            with_align: unused; for transformers.
+        """
+        final, memory_bank, lengths = self.encoder(src, lengths)
+        self.decoder.init_state(src, memory_bank, final)
+        return self.decoder.trace(tgt[:-1], lengths), {}
+
+
+def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
+    """Encoder and decoder from options; OpenNMT adds the generator."""
+    if opt.share_embeddings and fields["src"].base_field.vocab != fields["tgt"].base_field.vocab:
+        raise UserError("-share_embeddings needs one vocabulary for both sides: use -share_vocab")
+    encoder, source_embeddings = builder.build_encoder_with_embeddings(opt, fields)
+    target_embeddings = builder.build_embeddings(opt, fields["tgt"], for_encoder=False)
+    if opt.share_embeddings:
+        target_embeddings.word_lut.weight = source_embeddings.word_lut.weight
+    return AlignmentModel(encoder, AttentionDecoder.from_opt(opt, target_embeddings))
+
+
+def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
+    """Put our generator in the place of OpenNMT's, and see that a checkpoint filled the model.
+
+    OpenNMT loads checkpoints with `strict=False`, so that a model of other sizes or another
+    decoder would start from random parameters without a word.
+    """
+    if not isinstance(model.generator, MixtureGenerator):
+        model.generator = MixtureGenerator(*model.generator)
+    if checkpoint is not None:
+        missing = _parameter_names(model) - checkpoint["model"].keys()
+        if missing:
+            raise UserError(
+                f"the checkpoint does not fit this model: it has no {sorted(missing)[0]}"
+                + (f" (nor {len(missing) - 1} more)" if len(missing) > 1 else "")
+            )
+    return model
+
+
+def _parameter_names(model: nn.Module) -> set[str]:
+    return {name for name in model.state_dict() if not name.startswith("generator.")}

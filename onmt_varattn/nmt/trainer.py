@@ -1,0 +1,82 @@
+"""Training: OpenNMT's trainer and optimiser, with validation wherever it runs."""
+
+from typing import Any
+
+import onmt
+from onmt.utils import Optimizer, Statistics
+from onmt.utils.logging import logger
+
+
+class Trainer(onmt.Trainer):
+    """OpenNMT's trainer, which validates on a CPU too.
+
+    OpenNMT-py 2.3.0 counts GPUs to decide whether to validate. One process is one worker,
+    whatever it runs on.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.n_gpu = max(self.n_gpu, 1)
+
+    def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
+        """Validate, and let the learning rate follow."""
+        stats = super().validate(valid_iter, moving_average)
+        if isinstance(self.optim, PlateauOptimizer):
+            self.optim.report_validation(stats.ppl())
+        return stats
+
+
+class PlateauOptimizer(Optimizer):
+    """OpenNMT's optimiser, whose rate falls when validation stops getting better.
+
+    With `-decay_on_plateau N`, N validations in a row without a new lowest perplexity multiply
+    the rate by `-learning_rate_decay`, and this takes the place of OpenNMT's schedule by steps.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._patience = 0
+        self._decay = 1.0
+        self._plateau = {"rate_scale": 1.0, "best": float("inf"), "stalled": 0}
+
+    @classmethod
+    def from_opt(cls, model: Any, opt: Any, checkpoint: dict[str, Any] | None = None) -> "PlateauOptimizer":
+        """OpenNMT's constructor."""
+        optimizer = super().from_opt(model, opt, checkpoint)
+        optimizer._patience = opt.decay_on_plateau
+        optimizer._decay = opt.learning_rate_decay
+        if optimizer._patience:
+            optimizer._learning_rate_decay_fn = None
+        return optimizer
+
+    def learning_rate(self) -> float:
+        """The rate of the next step."""
+        return super().learning_rate() * self._plateau["rate_scale"]
+
+    def report_validation(self, perplexity: float) -> None:
+        """Count a validation, and lower the rate if it is time."""
+        if not self._patience:
+            return
+        plateau = self._plateau
+        if perplexity < plateau["best"]:
+            plateau.update(best=perplexity, stalled=0)
+            return
+        plateau["stalled"] += 1
+        if plateau["stalled"] == self._patience:
+            plateau.update(rate_scale=plateau["rate_scale"] * self._decay, stalled=0)
+            logger.info(
+                "No lower validation perplexity than %g for %d validations: learning rate %g",
+                plateau["best"],
+                self._patience,
+                self.learning_rate(),
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """OpenNMT's state, and where the plateau search stands."""
+        state = super().state_dict()
+        return {**state, "plateau": dict(self._plateau)} if self._patience else state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a saved state; one without a plateau is OpenNMT's own."""
+        super().load_state_dict(state_dict)
+        self._plateau.update(state_dict.get("plateau", {}))

@@ -1,0 +1,297 @@
+r"""Raw text to tokens and back, in a form that travels inside a checkpoint.
+
+One language side is encoded in four steps, and decoded by their inverses in the opposite order:
+
+    normalise   any run of whitespace becomes one space; lower case if asked
+    tokenise    moses, or nothing
+    escape      the subword marker, where the text itself holds it, becomes a code such as \u2581
+    segment     sentencepiece, subword-nmt or nothing; a piece that reads like one of OpenNMT's
+                special tokens gets a backslash (\<s>), so that text can never end a sentence
+
+So `decode(encode(x))` is `x` up to whitespace, and up to what was asked to be lost: upper case, and
+with moses the spaces its detokeniser does not guess. Sentencepiece runs without its own Unicode
+normalisation for the same reason.
+"""
+
+import base64
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import sentencepiece
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write
+
+FORMAT_VERSION = 1
+TOKENIZERS = ("moses", "none")
+SUBWORDS = ("sentencepiece", "bpe", "none")
+
+SPACE_MARKER = "▁"  # sentencepiece: a word starts here
+JOIN_MARKER = "@@"  # subword-nmt: the word goes on in the next token
+SPECIAL_TOKEN = r"(\\*<(?:unk|blank|s|/s)>)(?!\S)"
+
+
+class _Reserved(NamedTuple):
+    """A character that text must not show to a subword model, and the code it is written as."""
+
+    character: str
+    where: str  # pattern of its harmful occurrences
+    code: str
+
+    def escape(self, words: str) -> str:
+        r"""Put a backslash and the code for the character; double the backslashes before either."""
+
+        def quoted(match: re.Match[str]) -> str:
+            return match[1] * 2 + (self.code if match[2] == self.code else "\\" + self.code)
+
+        return re.sub(rf"(\\*)({self.where}|{self.code})", quoted, words)
+
+    def unescape(self, words: str) -> str:
+        """The inverse of `escape`: an odd number of backslashes means the character."""
+
+        def plain(match: re.Match[str]) -> str:
+            half, odd = divmod(len(match[1]), 2)
+            return "\\" * half + (self.character if odd else self.code)
+
+        return re.sub(rf"(\\+){self.code}", plain, words)
+
+
+_RESERVED = {
+    "sentencepiece": _Reserved(SPACE_MARKER, SPACE_MARKER, "u2581"),
+    "bpe": _Reserved("@", r"(?<=@)@(?!\S)", "u0040"),  # only a word's end reads like a join marker
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSide:
+    """How one language side becomes tokens and text again.
+
+    Args:
+        lowercase: lower-case the text.
+        tokenize: one of `TOKENIZERS`.
+        language: two-letter code; only moses looks at it.
+        subword: one of `SUBWORDS`.
+        model: what `learn_subwords` returned; may be empty as long as nothing is segmented.
+    """
+
+    lowercase: bool = False
+    tokenize: str = "none"
+    language: str = "en"
+    subword: str = "none"
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if not isinstance(getattr(self, field.name), type(field.default)):
+                raise ValueError(f"{field.name} is not a {type(field.default).__name__}")
+        if self.tokenize not in TOKENIZERS or self.subword not in SUBWORDS:
+            raise ValueError(f"tokenize '{self.tokenize}' or subword '{self.subword}' is unknown")
+
+    def encode(self, line: str) -> str:
+        """Raw text to tokens, separated by single spaces and free of any other whitespace."""
+        return self.segment(self.prepare(line))
+
+    def prepare(self, line: str) -> str:
+        """The steps before the subword model, which is learned from their result."""
+        words = " ".join(line.split())
+        if self.lowercase:
+            words = words.lower()
+        if self.tokenize == "moses":
+            # Without escape, so that no &apos; and the like enters the vocabulary.
+            tokens = _moses_tokenizer(self.language).tokenize(words, escape=False)
+            words = " ".join(" ".join(tokens).split())
+        if self.subword in _RESERVED:
+            words = _RESERVED[self.subword].escape(words)
+        return words
+
+    def segment(self, words: str) -> str:
+        """The subword model on the result of `prepare`."""
+        if self.subword == "sentencepiece":
+            words = " ".join(_sentencepiece(self.model).encode(words, out_type=str))
+        elif self.subword == "bpe":
+            words = _bpe(self.model).segment(words)
+        return re.sub(r"(?<!\S)" + SPECIAL_TOKEN, r"\\\1", words)
+
+    def decode(self, tokens: str) -> str:
+        """Tokens to text; a word that the tokens break off in the middle stays as far as it goes."""
+        words = re.sub(r"(?<!\S)\\" + SPECIAL_TOKEN, r"\1", " ".join(tokens.split()))
+        if self.subword == "sentencepiece":
+            words = words.replace(" ", "").replace(SPACE_MARKER, " ").strip()
+        elif self.subword == "bpe":
+            words = re.sub(f"{JOIN_MARKER}( |$)", "", words)
+        if self.subword in _RESERVED:
+            words = _RESERVED[self.subword].unescape(words)
+        if self.tokenize == "moses":
+            words = _moses_detokenizer(self.language).detokenize(words.split(), unescape=False)
+        return words
+
+
+@dataclasses.dataclass(frozen=True)
+class TextProcessing:
+    """Both sides of a translation model."""
+
+    src: TextSide
+    tgt: TextSide
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strings, booleans, numbers and dictionaries only, which `torch.load` reads without trust."""
+        return {"version": FORMAT_VERSION, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "TextProcessing":
+        """The inverse of `to_dict`.
+
+        Raises:
+            UserError: the values are of another version, or no text processing at all.
+        """
+        if not isinstance(values, dict) or "version" not in values:
+            raise UserError("not a text processing description as onmt_preprocess writes it")
+        if values["version"] != FORMAT_VERSION:
+            raise UserError(
+                f"text processing of format version {values['version']}, but this release reads "
+                f"version {FORMAT_VERSION} only; use the release that wrote it, or preprocess again"
+            )
+        try:
+            return cls(TextSide(**values["src"]), TextSide(**values["tgt"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"damaged text processing description ({error}); preprocess again") from None
+
+    def to_json(self) -> str:
+        """`to_dict` as the text of a file."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=1) + "\n"
+
+    def save(self, path: str) -> None:
+        """Write a JSON file, whole or not at all."""
+        with atomic_write(path) as file:
+            file.write(self.to_json())
+
+    @classmethod
+    def load(cls, path: str) -> "TextProcessing":
+        """Read what `save` wrote; any problem is a `UserError` that names the file."""
+        try:
+            with open(path, encoding="utf-8") as file:
+                return cls.from_dict(json.load(file))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        except ValueError:
+            raise UserError(f"{path}: not a JSON file as onmt_preprocess writes it") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+
+def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str = "training text") -> str:
+    """Learn a subword model: the `model` of a `TextSide`.
+
+    Args:
+        kind: one of `SUBWORDS`.
+        lines: results of `TextSide.prepare`.
+        vocab_size: number of subwords, single characters included.
+        name: what an error message calls the lines.
+
+    Raises:
+        UserError: the text does not allow so many subwords, or has more characters than that.
+    """
+    if kind == "sentencepiece":
+        return _learn_sentencepiece(lines, vocab_size, name)
+    return _learn_bpe(lines, vocab_size, name) if kind == "bpe" else ""
+
+
+def moses_knows(language: str) -> bool:
+    """Whether moses has rules for a language; for any other it uses the English ones."""
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    return language in NonbreakingPrefixes().available_langs
+
+
+def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> str:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=1.0,
+            normalization_rule_name="identity",
+            max_sentence_length=1 << 24,  # bytes; by default longer lines than 4,192 are left out
+            unk_id=0,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            num_threads=1,  # the same model on every machine
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if most := re.search(r"value <= (\d+)", str(error)):
+            raise _too_large(vocab_size, int(most[1]), name) from None
+        if least := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
+            raise _too_small(vocab_size, int(least[1]), name) from None
+        raise UserError(f"sentencepiece cannot learn from the {name}: {error}") from None
+    return base64.b64encode(model.getvalue()).decode("ascii")
+
+
+def _learn_bpe(lines: Sequence[str], vocab_size: int, name: str) -> str:
+    # Subword-nmt tells a character inside a word from the same one at its end.
+    words = {word for line in lines for word in line.split()}
+    characters = len({c for word in words for c in word[:-1]}) + len({word[-1] for word in words})
+    if vocab_size <= characters:
+        raise _too_small(vocab_size, characters + 1, name)
+    merges = io.StringIO()
+    if any(len(word) > 1 for word in words):  # learn_bpe cannot do without a pair of characters
+        with contextlib.redirect_stderr(io.StringIO()):
+            learn_bpe(lines, merges, vocab_size - characters)
+    learned = merges.getvalue().count("\n") - 1  # the first line is a version number
+    if learned < 1:
+        raise UserError(f"the {name} has no pair of characters twice to learn from; use -subword none")
+    if learned < vocab_size - characters:
+        raise _too_large(vocab_size, characters + learned, name)
+    return merges.getvalue()
+
+
+def _too_large(vocab_size: int, most: int, name: str) -> UserError:
+    return UserError(
+        f"-vocab_size {vocab_size} is more than the {name} allows (at most {most}); use -vocab_size {most}"
+    )
+
+
+def _too_small(vocab_size: int, least: int, name: str) -> UserError:
+    return UserError(
+        f"-vocab_size {vocab_size} is less than the characters of the {name} need (at least {least}); "
+        f"use -vocab_size {least} or more"
+    )
+
+
+# The heavy objects are built on first use and kept out of `TextSide`, which so stays plain data that
+# can be pickled, compared and stored.
+
+
+@functools.lru_cache(maxsize=8)
+def _sentencepiece(model: str) -> Any:
+    return sentencepiece.SentencePieceProcessor(model_proto=base64.b64decode(model))
+
+
+@functools.lru_cache(maxsize=8)
+def _bpe(model: str) -> Any:
+    return BPE(io.StringIO(model))
+
+
+@functools.lru_cache(maxsize=8)
+def _moses_tokenizer(language: str) -> Any:
+    from sacremoses import MosesTokenizer  # slow to import
+
+    return MosesTokenizer(language)
+
+
+@functools.lru_cache(maxsize=8)
+def _moses_detokenizer(language: str) -> Any:
+    from sacremoses import MosesDetokenizer
+
+    return MosesDetokenizer(language)

@@ -1,0 +1,50 @@
+"""The distribution onmt-varattn."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+COMMANDS = [
+    "average_models",
+    "build_vocab",
+    "preprocess",
+    "release_model",
+    "server",
+    "train",
+    "translate",
+    "translate_dynamic",
+]
+
+setup(
+    name="onmt-varattn",
+    version=re.search(r'__version__ = "(.*)"', (HERE / "onmt_varattn/__init__.py").read_text("utf-8"))[1],
+    description="Latent alignment and variational attention for OpenNMT-py",
+    long_description=(HERE / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["onmt_varattn", "onmt_varattn.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        "OpenNMT-py==2.3.0",
+        "torch>=2.6",
+        "torchtext==0.5.0",
+        "sentencepiece",
+        "sacrebleu",
+        "sacremoses",
+        "subword-nmt",
+        "tqdm",
+        "matplotlib",
+        "pyyaml",
+    ],
+    extras_require={
+        "dev": ["pytest", "pytest-xdist", "ruff", "mypy", "types-PyYAML", "sphinx", "myst-parser", "furo"],
+    },
+    entry_points={
+        "console_scripts": [
+            "onmt_varattn = onmt_varattn.__main__:main",
+            *(f"onmt_{command} = onmt_varattn.bin.{command}:main" for command in COMMANDS),
+        ],
+    },
+)
