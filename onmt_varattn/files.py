@@ -4,7 +4,7 @@ import codecs
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import IO, Any
 
 from onmt_varattn.errors import UserError
@@ -45,8 +45,10 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file that takes the place of `path` only once it is written whole and is on disk.
 
     Whatever ends the block early (an exception, a kill, a full disk) leaves `path` as it was.
+    Missing directories are made.
     """
     directory, name = os.path.split(os.path.abspath(path))
+    os.makedirs(directory, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
     try:
         os.chmod(temporary, 0o666 & ~_umask())
@@ -69,6 +71,8 @@ def check_writable(path: str) -> None:
     Raises:
         UserError: they could not.
     """
+    if os.path.isdir(path):
+        raise UserError(f"{path}: cannot be written: it is a directory")
     directory = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(directory):
         directory = os.path.dirname(directory)
@@ -79,7 +83,7 @@ def check_writable(path: str) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def atomic_write_all(contents: Mapping[str, str]) -> None:
+def atomic_write_all(contents: dict[str, str]) -> None:
     """Write the files of one directory, which is made if missing; any failure leaves nothing behind.
 
     All are on disk under temporary names before the first takes its place; they do so in the
@@ -102,6 +106,7 @@ def atomic_write_all(contents: Mapping[str, str]) -> None:
                 file = stack.enter_context(atomic_write(path))
                 file.write(content)
                 file.flush()
+                os.fsync(file.fileno())
     except BaseException as error:
         for directory in missing:
             with contextlib.suppress(OSError):

@@ -58,16 +58,10 @@ def _register_checkpoints() -> None:
     import torch
 
     from onmt_varattn.nmt import checkpoint
+    from onmt_varattn.nmt.model import load_test_model
 
     torch.serialization.add_safe_globals(checkpoint.CHECKPOINT_CLASSES)
     onmt.models.model_saver.ModelSaver = checkpoint.CheckpointSaver
-
-    stock_load_test_model = onmt.model_builder.load_test_model
-
-    def load_test_model(opt: Any, model_path: str | None = None) -> Any:
-        path = model_path or opt.models[0]
-        with checkpoint.reading(path):
-            return stock_load_test_model(opt, path)
 
     def load_checkpoint(ckpt_path: str | None) -> dict[str, Any] | None:
         return checkpoint.load(ckpt_path) if ckpt_path else None

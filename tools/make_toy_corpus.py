@@ -7,8 +7,8 @@ The sentences are small, the phenomena are those that make alignment worth model
 - compounds, built freely from parts, that become two English words ("apfelbaum", "apple tree");
 - articles and endings that depend on a later word ("der/den/dem", "a/an");
 - free choices that show in the target only: ambiguous nouns ("schloss" is a castle or a lock), the
-  order of coordinated nouns, the place of a time adverb, "gives him the book" or "the book to him".
-  A prior over alignments cannot know these, a posterior that has read the target can.
+  order of coordinated nouns, the place of an adverb of time, "gives the king a book" or "a book to the
+  king". A prior over alignments cannot know these, a posterior that has read the target can.
 
 No source sentence occurs twice, neither within a split nor across splits. Every word has at least
 one link except the German comma, which has no English counterpart.
@@ -49,8 +49,9 @@ def _english_suffix(word: str, suffix: str) -> str:
     """A regular English form: "s" (plural, third person) or "ed" (past, participle)."""
     if word.endswith("y") and word[-2] not in "aeiou":
         return f"{word[:-1]}ie{suffix[-1]}"
-    mute_e = suffix == "s" and word.endswith(("s", "x", "ch", "sh"))
-    return word + (suffix[-1] if word.endswith("e") else "es" if mute_e else suffix)
+    if word.endswith("e"):
+        return word + suffix[-1]
+    return word + ("es" if suffix == "s" and word.endswith(("s", "ch", "sh")) else suffix)
 
 
 class Noun(NamedTuple):
@@ -93,7 +94,7 @@ def _nouns(table: str) -> list[Noun]:
 
 
 def _verbs(table: str) -> list[Verb]:
-    """Entries `[particle+]infinitive changed-stem participle english [past [participle]]`."""
+    """Entries `[particle+]infinitive changed-stem participle english [past [participle]]`; "-": unchanged."""
     verbs = []
     for infinitive, changed, participle, en, *past in _entries(table):
         particle, _, stem = infinitive.rpartition("+")
@@ -410,9 +411,7 @@ class Derivation:
         return Phrase(phrase.de, phrase.en, WIR if plural else ER)
 
 
-def _english(
-    key: int, base: str, inflected: str, do: str, supported: bool
-) -> tuple[list[Token], list[Token]]:
+def _english(key: int, base: str, inflected: str, do: str, supported: bool) -> tuple[list[Token], ...]:
     """An English verb without auxiliary of its own: inflected, or supported by a form of "do"."""
     return (_tokens(key, do), _tokens(key, base)) if supported else ([], _tokens(key, inflected))
 
@@ -427,8 +426,8 @@ def _spell(tokens: list[Token]) -> tuple[str, ...]:
 
 
 def _links(sentence: Phrase) -> tuple[tuple[int, int], ...]:
-    pairs = itertools.product(enumerate(sentence.de), enumerate(sentence.en))
-    return tuple((i, j) for (i, source), (j, target) in pairs if source.key == target.key)
+    both = itertools.product(enumerate(sentence.de), enumerate(sentence.en))
+    return tuple((i, j) for (i, source), (j, target) in both if source.key == target.key)
 
 
 class Pair(NamedTuple):
@@ -457,9 +456,9 @@ def generate(n: int, seed: int) -> list[Pair]:
         source, target = _spell(sentence.de), _spell(sentence.en)
         if source in pairs or not all(SHORTEST <= len(side) <= LONGEST for side in (source, target)):
             continue
-        likely = (
-            target if derivation.typical else _spell(Derivation(sentence_seed, likely=True).sentence().en)
-        )
+        likely = target
+        if not derivation.typical:
+            likely = _spell(Derivation(sentence_seed, likely=True).sentence().en)
         pairs[source] = Pair(source, target, _links(sentence), likely)
     return list(pairs.values())
 
@@ -486,9 +485,7 @@ def summary(splits: dict[str, list[Pair]]) -> str:
     """What the corpus is like, in a few lines."""
     pairs = [pair for split in splits.values() for pair in split]
     sizes = ", ".join(f"{len(split)} {name}" for name, split in splits.items())
-    words = [
-        [word for pair in pairs for word in side(pair)] for side in (lambda p: p.source, lambda p: p.target)
-    ]
+    words = [word for pair in pairs for word in pair.source], [word for pair in pairs for word in pair.target]
     links = sum(len(pair.links) for pair in pairs)
     lines = [
         f"sentences: {sizes}",

@@ -319,7 +319,7 @@ def _contents(
     """Every file's content by its path, in the order of `paths`."""
     content = {
         "text.json": text.to_json(),
-        "yaml": yaml.safe_dump(_config(opt, paths, vocabularies), sort_keys=False),
+        "yaml": yaml.safe_dump(_config(opt, paths, vocabularies), sort_keys=False, allow_unicode=True),
     }
     for i, side in enumerate(SIDES):
         vocab = "vocab" if opt.share_vocab else f"vocab.{side}"
@@ -365,5 +365,5 @@ def _report(
             f"unknown in valid: {unknown:,} of {len(tokens):,} ({unknown / len(tokens):.2%})"
         )
     print("written: " + " ".join(paths.values()))
-    prefix, config = shlex.quote(opt.save_data), shlex.quote(paths["yaml"])
-    print(f"next: onmt_train -config {config} -save_model {prefix}.model")
+    config, model = shlex.quote(paths["yaml"]), shlex.quote(f"{opt.save_data}.model")
+    print(f"next: onmt_train -config {config} -save_model {model}")

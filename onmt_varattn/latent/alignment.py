@@ -34,4 +34,4 @@ class Categorical:
 
     def entropy(self) -> Tensor:
         """-sum_i p_i log p_i in nats, with 0 log 0 = 0: ... x S -> ... ."""
-        return torch.special.entr(self.probs).sum(-1)
+        return -(self.probs * self.log_probs.masked_fill(self.probs == 0, 0)).sum(-1)

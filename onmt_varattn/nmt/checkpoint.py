@@ -1,12 +1,10 @@
 """Checkpoints: read without running code, written whole or not at all."""
 
 import argparse
-import contextlib
 import copy
 import functools
 import os
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import onmt.inputters.text_dataset
@@ -36,21 +34,26 @@ CHECKPOINT_CLASSES = [
 PARTS = ("model", "generator", "vocab", "opt")
 
 
-@contextlib.contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Say in one sentence why a checkpoint cannot be read, whatever torch says of it."""
+def load(path: str) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU, without running code.
+
+    Raises:
+        UserError: it is missing, broken, carries code, or is no translation model.
+    """
     if not os.path.isfile(path):
         raise UserError(f"{path}: there is no such checkpoint")
     try:
-        yield
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         # torch's message runs over many lines and advises weights_only=False, which is exactly
         # what must not be done.
         raise UserError(f"{path}: refused: {_unsafe_part(str(error))}") from None
-    except (EOFError, RuntimeError, OSError) as error:
-        if isinstance(error, RuntimeError) and "zip" not in str(error) and "PytorchStreamReader" not in str(error):
-            raise
+    except Exception:  # whatever torch's reader stumbles over in a file that is something else
         raise UserError(f"{path}: not a whole checkpoint (truncated, or another kind of file)") from None
+    for part in PARTS:
+        if not isinstance(checkpoint, dict) or part not in checkpoint:
+            raise UserError(f"{path}: not a translation model: it has no '{part}'")
+    return checkpoint
 
 
 def _unsafe_part(message: str) -> str:
@@ -59,25 +62,6 @@ def _unsafe_part(message: str) -> str:
             name = line.split("GLOBAL", 1)[1].split()[0].rstrip(",.")
             return f"it names {name}, which no OpenNMT-py checkpoint needs, and loading it could run code"
     return "not a checkpoint of OpenNMT-py, or one that carries code"
-
-
-def load(path: str) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU.
-
-    Raises:
-        UserError: it is missing, broken, carries code, or is no translation model.
-    """
-    with reading(path):
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    check_parts(path, checkpoint)
-    return checkpoint
-
-
-def check_parts(path: str, checkpoint: Any) -> None:
-    """See that a file torch can read is a translation model."""
-    missing = [part for part in PARTS if not isinstance(checkpoint, dict) or part not in checkpoint]
-    if missing:
-        raise UserError(f"{path}: not a translation model: it has no '{missing[0]}'")
 
 
 def save(checkpoint: dict[str, Any], path: str) -> None:

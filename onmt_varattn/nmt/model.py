@@ -3,10 +3,14 @@
 from typing import Any
 
 import onmt.model_builder as builder
+import torch
 from onmt.models import NMTModel
+from onmt.utils.misc import use_gpu
+from onmt.utils.parse import ArgumentParser
 from torch import Tensor, nn
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt.decoder import AttentionDecoder, Trace
 from onmt_varattn.nmt.generator import MixtureGenerator
 
@@ -51,7 +55,7 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
     decoder would start from random parameters without a word.
     """
     if not isinstance(model.generator, MixtureGenerator):
-        model.generator = MixtureGenerator(*model.generator)
+        model.generator = MixtureGenerator(model.generator[0])
     if checkpoint is not None:
         missing = _parameter_names(model) - checkpoint["model"].keys()
         if missing:
@@ -64,3 +68,26 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
 
 def _parameter_names(model: nn.Module) -> set[str]:
     return {name for name in model.state_dict() if not name.startswith("generator.")}
+
+
+def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, Any], nn.Module, Any]:
+    """Load a model, ours or OpenNMT's, for translation.
+
+    OpenNMT's function of this name, but for what it says of a file that is no checkpoint.
+
+    Returns:
+        Fields, the model, and the options it was built with.
+    """
+    checkpoint = checkpoints.load(model_path or opt.models[0])
+    model_opt = ArgumentParser.ckpt_model_opts(checkpoint["opt"])
+    ArgumentParser.update_model_opts(model_opt)
+    ArgumentParser.validate_model_opts(model_opt)
+    model_opt.update_vocab = False
+    model = builder.build_base_model(model_opt, checkpoint["vocab"], use_gpu(opt), checkpoint, opt.gpu)
+    if opt.fp32:
+        model.float()
+    elif opt.int8:
+        if opt.gpu >= 0:
+            raise UserError("-int8 is for the CPU; leave out -gpu")
+        torch.ao.quantization.quantize_dynamic(model, inplace=True)
+    return checkpoint["vocab"], model.eval(), model_opt

@@ -1,0 +1,40 @@
+# Needs Python 3.10 or newer and make; everything else is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test test-slow lint bench docs clean install
+
+demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
+	$(RUN) tools/demo.py
+
+test: $(INSTALLED)          ## all tests but the slow ones
+	$(RUN) -m pytest -n 2
+
+test-slow: $(INSTALLED)     ## system tests that train for minutes
+	$(RUN) -m pytest -m slow
+
+lint: $(INSTALLED)          ## format, lint, types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+bench: $(INSTALLED)         ## speed and memory against stock OpenNMT-py
+	$(RUN) benchmarks/run.py
+
+docs: $(INSTALLED)          ## docs/_build/html
+	$(RUN) -m sphinx -W --keep-going -q docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+install: $(INSTALLED)       ## the environment alone
+
+# Constraints come first on their own line: torch's CPU build is picked by its exact version.
+$(INSTALLED): setup.py constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,186 @@
+"""Command lines: what is unknown or makes no sense is refused, in one line, with exit code 2."""
+
+import sys
+
+import pytest
+
+from onmt_varattn import opts
+from onmt_varattn.bin.build_vocab import vocabulary_parser
+from onmt_varattn.bin.train import check_corpora, train_parser
+from onmt_varattn.bin.translate import translate_parser
+from onmt_varattn.cli import run
+from onmt_varattn.errors import UserError
+from tests import models
+
+TRAIN = ["-data", "x", "-src_vocab", "y"]
+TRANSLATE = ["-model", "m", "-src", "s"]
+
+
+def refused(parser, words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parser.parse_args(words)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("-attentoin", "-attention"),
+        ("-rnn_sise", "-rnn_size"),
+        ("--globl_attention", "-global_attention"),
+        ("-decay_on_platau", "-decay_on_plateau"),
+    ],
+)
+def test_a_typo_is_named_with_the_nearest_option(typo, meant, capsys):
+    error = refused(train_parser(), [*TRAIN, typo, "7"], capsys)
+    assert f"unknown option -{typo.lstrip('-')}; did you mean {meant}?" in error
+
+
+def test_a_stray_value_is_named(capsys):
+    assert "unexpected value '7'" in refused(translate_parser(), [*TRANSLATE, "-beam", "5", "7"], capsys)
+
+
+def test_missing_and_bad_values_are_one_line(capsys):
+    assert "-src" in refused(translate_parser(), ["-model", "m"], capsys)
+    assert "soft" in refused(train_parser(), [*TRAIN, "-attention", "sofd"], capsys)
+
+
+def config(tmp_path, text):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    return ["-config", str(path)]
+
+
+def test_config_files_know_our_options_and_refuse_unknown_keys(tmp_path, capsys):
+    words = config(tmp_path, "data: x\nsrc_vocab: y\nattention: soft\nattention_size: 9\n")
+    opt = train_parser().parse_args(words)
+    assert (opt.attention, opt.attention_size) == ("soft", 9)
+    words = config(tmp_path, "data: x\nsrc_vocab: y\nattentoin: soft\n")
+    error = refused(train_parser(), words, capsys)
+    assert "unknown key in the -config file: attentoin; did you mean attention?" in error
+
+
+def test_one_config_file_serves_several_commands_but_a_command_line_does_not(tmp_path, capsys):
+    shared = config(tmp_path, "data: x\nsave_data: z\nsrc_vocab: y\nattention: soft\ndump_samples: true\n")
+    assert vocabulary_parser(siblings=[train_parser()]).parse_args(shared).save_data == "z"
+    assert train_parser(siblings=[vocabulary_parser()]).parse_args(shared).attention == "soft"
+    error = refused(train_parser(siblings=[vocabulary_parser()]), [*TRAIN, "-dump_samples"], capsys)
+    assert "unknown option -dump_samples" in error
+
+
+def test_beam_is_a_name_for_beam_size():
+    parser = translate_parser()
+    assert parser.parse_args([*TRANSLATE, "-beam", "7"]).beam_size == 7
+    assert parser.parse_args([*TRANSLATE, "-beam_size", "8"]).beam_size == 8
+    assert parser.parse_args(TRANSLATE).beam_size == 5
+
+
+def test_help_shows_our_options_in_groups_with_defaults():
+    text = train_parser().format_help()
+    for words in ("Latent attention:", "-attention_size", "(default: zero)", "Training (onmt_varattn):"):
+        assert words in text
+    assert "Model- Attention" in text
+    assert "-eos_norm" in translate_parser().format_help()
+
+
+def test_run_prints_one_line_and_exits_with_two(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/onmt_train"])
+
+    def command():
+        raise UserError("a.de: the file is empty")
+
+    with pytest.raises(SystemExit) as stop:
+        run(command)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "onmt_train: error: a.de: the file is empty\n"
+
+
+def test_ctrl_c_is_one_line(capsys):
+    def command():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as stop:
+        run(command)
+    assert stop.value.code == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("-copy_attn", "-copy_attn True does not go with -attention"),
+        ("-coverage_attn", "-coverage_attn"),
+        ("-bridge", "-bridge"),
+        ("-generator_function sparsemax", "-generator_function sparsemax"),
+        ("-encoder_type transformer", "use rnn or brnn"),
+        ("-decoder_type transformer", "use rnn"),
+        ("-input_feed 0", "-input_feed 0"),
+        ("-enc_rnn_size 5", "must be even"),
+        ("-global_attention dot", r"equal -enc_rnn_size \(6\) and -dec_rnn_size \(7\)"),
+        ("-global_attention none", "use mlp or general or dot or scaled_dot"),
+        ("-decoder_init encoder -enc_layers 3 -layers -1", "equal -enc_layers"),
+        ("-share_decoder_embeddings", r"-tgt_word_vec_size \(5\) and -dec_rnn_size \(7\)"),
+        ("-attention_size -1", "must not be negative"),
+        ("-dec_rnn_size 0", "-dec_rnn_size 0 must be at least 1"),
+    ],
+)
+def test_models_that_make_no_sense_are_refused(flags, words):
+    with pytest.raises(UserError, match=words):
+        models.options(models.SMALL + flags)
+
+
+def test_stock_models_are_checked_by_opennmt():
+    with pytest.raises(AssertionError, match="same size"):
+        models.options("-enc_rnn_size 6 -dec_rnn_size 7")
+
+
+def test_the_default_score_depends_on_the_decoder():
+    assert models.options().global_attention == "general"
+    assert models.options("-attention soft").global_attention == "mlp"
+    assert models.options("-attention soft -global_attention general").global_attention == "general"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("-world_size 2", "needs -gpu_ranks"),
+        ("-decay_on_plateau -1", "must not be negative"),
+        ("-valid_steps 0", "-valid_steps 0 must be at least 1"),
+        ("-attention soft -truncated_decoder 5", "-truncated_decoder"),
+    ],
+)
+def test_training_runs_that_make_no_sense_are_refused(flags, words):
+    with pytest.raises(UserError, match=words):
+        opts.check_train(models.options(flags))
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["-beam", "0"], "-beam 0 must be at least 1"),
+        (["-beam", "2", "-n_best", "3"], r"-n_best 3 must be between 1 and -beam \(2\)"),
+        (["-batch_size", "0"], "-batch_size 0"),
+        (["-eos_norm", "-1"], "-eos_norm -1.0 must not be negative"),
+        (["-eos_norm", "1", "-random_sampling_topk", "5"], "beam search"),
+    ],
+)
+def test_translation_runs_that_make_no_sense_are_refused(flags, words):
+    with pytest.raises(UserError, match=words):
+        opts.check_translate(translate_parser().parse_args([*TRANSLATE, *flags]))
+
+
+def test_corpora_are_checked_before_training(tmp_path):
+    for name, content in {"a": "1\n2\n3", "b": "1\n2\n3\n", "c": "1\n2\n", "empty": ""}.items():
+        (tmp_path / name).write_text(content)
+
+    def corpus(source, target):
+        return {"one": {"path_src": str(tmp_path / source), "path_tgt": str(tmp_path / target)}}
+
+    check_corpora(corpus("a", "b"))
+    with pytest.raises(UserError, match=r"a has 3 lines and .*c has 2"):
+        check_corpora(corpus("a", "c"))
+    with pytest.raises(UserError, match="empty .*is empty"):
+        check_corpora(corpus("empty", "c"))

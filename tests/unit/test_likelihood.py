@@ -1,0 +1,119 @@
+"""The gold word's log-likelihood, against the plain way with all logits at once."""
+
+import pytest
+import torch
+from onmt.utils.loss import LabelSmoothingLoss
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from onmt_varattn.latent.likelihood import gold_words
+
+R, D, V, PAD = 23, 6, 17, 1
+
+
+def inputs(dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    tensors = [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+        for shape in ((R, D), (V, D), (V,))
+    ]
+    return *tensors, torch.randint(2, V, (R,), generator=generator)
+
+
+def plain(states, weight, bias, gold, smoothing):
+    """Cross-entropy to the smoothed targets, written out."""
+    log_probs = torch.log_softmax(states @ weight.t() + bias, dim=1)
+    target = torch.full_like(log_probs, smoothing / (V - 2))
+    target[:, PAD] = 0
+    target.scatter_(1, gold.unsqueeze(1), 1 - smoothing)
+    return -(target * log_probs).sum(), log_probs
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 3 * V, 1000 * V])
+def test_value_and_gradient_equal_the_plain_way(smoothing, chunk):
+    states, weight, bias, gold = inputs()
+    found = gold_words(states, weight, bias, gold, smoothing, PAD, chunk)
+    loss, log_probs = plain(states, weight, bias, gold, smoothing)
+    torch.testing.assert_close(found.loss, loss, rtol=0, atol=1e-11)
+    torch.testing.assert_close(found.log_likelihood, log_probs[torch.arange(R), gold].detach(), rtol=0, atol=1e-12)
+    assert torch.equal(found.correct, log_probs.argmax(1) == gold)
+    grads = torch.autograd.grad(2.5 * found.loss, (states, weight, bias))
+    expected = torch.autograd.grad(2.5 * loss, (states, weight, bias))
+    for grad, right in zip(grads, expected, strict=True):
+        torch.testing.assert_close(grad, right, rtol=0, atol=1e-12)
+
+
+def test_gradient_by_finite_differences():
+    states, weight, bias, gold = inputs()
+    assert torch.autograd.gradcheck(lambda *x: gold_words(*x, gold, 0.1, PAD, 5 * V).loss, (states, weight, bias))
+
+
+def test_smoothing_has_the_gradient_of_opennmts():
+    states, weight, bias, gold = inputs(torch.float32)
+    loss = gold_words(states, weight, bias, gold, 0.1, PAD).loss
+    stock = LabelSmoothingLoss(0.1, V, ignore_index=PAD)(
+        torch.log_softmax(states @ weight.t() + bias, dim=1), gold
+    )
+    for grad, right in zip(
+        torch.autograd.grad(loss, (states, weight, bias)),
+        torch.autograd.grad(stock, (states, weight, bias)),
+        strict=True,
+    ):
+        torch.testing.assert_close(grad, right, rtol=1e-4, atol=1e-5)
+
+
+def test_smoothing_without_an_unpredicted_word_sums_to_one():
+    states, weight, bias, gold = inputs()
+    found = gold_words(states, weight, bias, gold, 0.1, None)
+    log_probs = torch.log_softmax(states @ weight.t() + bias, dim=1)
+    target = torch.full_like(log_probs, 0.1 / (V - 1)).scatter_(1, gold.unsqueeze(1), 0.9)
+    torch.testing.assert_close(found.loss, -(target * log_probs).sum(), rtol=0, atol=1e-11)
+
+
+class Largest(TorchDispatchMode):
+    """The size of the largest tensor that any operation made."""
+
+    def __init__(self, but):
+        super().__init__()
+        self.but, self.size = but, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(tensor, torch.Tensor) and tensor.shape not in self.but:
+                self.size = max(self.size, tensor.numel())
+        return out
+
+
+def test_no_tensor_is_larger_than_a_chunk():
+    states, weight, bias, gold = inputs()
+    parameters = {weight.shape, weight.t().shape, states.shape}
+    with Largest(but=parameters) as largest:
+        gold_words(states, weight, bias, gold, 0.1, PAD, 4 * V).loss.backward()
+    assert largest.size == 4 * V
+    with Largest(but=parameters) as largest:
+        plain(states, weight, bias, gold, 0.1)
+    assert largest.size == R * V
+
+
+def test_nothing_is_kept_without_gradients():
+    states, weight, bias, gold = inputs()
+    with torch.no_grad():
+        found = gold_words(states, weight, bias, gold)
+    assert not found.loss.requires_grad
+    assert found.loss.item() == pytest.approx(gold_words(states, weight, bias, gold).loss.item(), abs=1e-12)
+
+
+def test_autocast_computes_products_in_bfloat16_and_sums_in_float32():
+    states, weight, bias, gold = inputs(torch.float32)
+    exact = gold_words(states, weight, bias, gold)
+    expected = torch.autograd.grad(exact.loss, (states, weight, bias))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        narrow = gold_words(states, weight, bias, gold, chunk_logits=4 * V)
+    grads = torch.autograd.grad(narrow.loss, (states, weight, bias))
+    assert narrow.loss.dtype == torch.float32
+    assert narrow.loss.item() != exact.loss.item()
+    torch.testing.assert_close(narrow.loss, exact.loss, rtol=2e-2, atol=0)
+    for grad, right in zip(grads, expected, strict=True):
+        assert grad.dtype == torch.float32
+        assert (grad - right).norm() < 2e-2 * right.norm()

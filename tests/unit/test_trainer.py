@@ -1,0 +1,60 @@
+"""The learning rate follows validation; a resumed run goes on where it stood."""
+
+import pytest
+import torch
+
+from onmt_varattn.nmt.trainer import PlateauOptimizer
+from tests import models
+
+
+def optimizer(flags="-decay_on_plateau 2 -learning_rate 1 -learning_rate_decay 0.5", checkpoint=None):
+    opt = models.options(flags)
+    opt.train_from = "somewhere" if checkpoint else ""
+    return PlateauOptimizer.from_opt(torch.nn.Linear(2, 2), opt, checkpoint), opt
+
+
+def test_rate_halves_after_the_given_number_of_validations_without_progress():
+    optim, _ = optimizer()
+    rates = []
+    for perplexity in [9, 8, 8.5, 8, 7.9, 8, 8, 8, 8]:
+        optim.report_validation(perplexity)
+        rates.append(optim.learning_rate())
+    assert rates == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
+def test_the_rate_reaches_the_torch_optimiser():
+    optim, _ = optimizer()
+    for perplexity in [5, 6, 6]:
+        optim.report_validation(perplexity)
+    optim.step()
+    assert [group["lr"] for group in optim._optimizer.param_groups] == [0.5]
+
+
+def test_the_schedule_by_steps_is_off_with_it_and_on_without():
+    optim, _ = optimizer("-decay_on_plateau 2 -learning_rate 1 -start_decay_steps 1 -decay_steps 1")
+    stock, _ = optimizer("-learning_rate 1 -start_decay_steps 1 -decay_steps 1")
+    for o in (optim, stock):
+        for _ in range(5):
+            o.step()
+    assert optim.learning_rate() == 1
+    assert stock.learning_rate() < 1
+
+
+def test_it_does_nothing_unless_asked():
+    optim, _ = optimizer("-learning_rate 1")
+    for perplexity in [5, 6, 6, 6, 6, 6]:
+        optim.report_validation(perplexity)
+    assert optim.learning_rate() == 1
+    assert "plateau" not in optim.state_dict()
+
+
+@pytest.mark.parametrize("before", [[5, 6], [5, 6, 6, 7]])
+def test_a_resumed_run_stands_where_it_stood(before):
+    optim, opt = optimizer()
+    for perplexity in before:
+        optim.report_validation(perplexity)
+    resumed, _ = optimizer(checkpoint={"optim": optim.state_dict(), "opt": opt})
+    assert resumed.learning_rate() == optim.learning_rate()
+    for o in (optim, resumed):
+        o.report_validation(6)
+    assert resumed.learning_rate() == optim.learning_rate() < 1
