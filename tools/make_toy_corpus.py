@@ -32,7 +32,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 
 SHORTEST, LONGEST = 4, 20  # words of a sentence, either side
-MOST_SENTENCES = 1_000_000  # beyond this, fresh short sentences run out and the mix of lengths drifts
+MOST_SENTENCES = 1_000_000  # there are more, but the short ones run out first: the mean length drifts up
 NULL_WORDS = frozenset({","})  # words without a link
 
 # Probability of the less frequent of two translations, wherever the source leaves the choice open.

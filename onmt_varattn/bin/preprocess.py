@@ -1,6 +1,6 @@
 """`onmt_preprocess`: two parallel text files to everything that `onmt_train` needs.
 
-The corpus is held in memory: roughly ten times the size of the text files.
+The whole corpus is held in memory, raw and then encoded, and written only once all of it is done.
 """
 
 import argparse

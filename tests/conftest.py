@@ -1,0 +1,75 @@
+"""What all tests share: one thread each, and a small trained world for the integration tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_configure(config):
+    # Tests run side by side; more threads than cores would only wait for each other.
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def run_command(*words, cwd=ROOT, check=True, **kwargs):
+    """Run a command line as a user would, in a process of its own."""
+    result = subprocess.run(
+        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, timeout=500, **kwargs
+    )
+    if check:
+        assert result.returncode == 0, f"{words}\n{result.stdout}\n{result.stderr}"
+    return result
+
+
+def call(main, *words):
+    """Call a command in this process; returns its exit code."""
+    try:
+        main([str(word) for word in words])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory):
+    """A tiny toy corpus: train, valid and test with gold alignments."""
+    directory = tmp_path_factory.mktemp("toy")
+    run_command(
+        sys.executable, ROOT / "tools/make_toy_corpus.py", "-output", directory,
+        "-train", 300, "-valid", 40, "-test", 30, "-seed", 3,
+    )  # fmt: skip
+    return directory
+
+
+@pytest.fixture(scope="session")
+def data(toy, tmp_path_factory):
+    """The toy corpus, preprocessed: the prefix of its files."""
+    from onmt_varattn.bin import preprocess
+
+    prefix = tmp_path_factory.mktemp("data") / "run"
+    words = [f"-{part}_{side}" for part in ("train", "valid", "test") for side in ("src", "tgt")]
+    files = [toy / f"{part}.{side}" for part in ("train", "valid", "test") for side in ("de", "en")]
+    pairs = [word for pair in zip(words, files, strict=True) for word in pair]
+    assert call(preprocess.main, *pairs, "-save_data", prefix, "-vocab_size", 250, "-num_threads", 1) == 0
+    return prefix
+
+
+SIZES = "-encoder_type brnn -layers 1 -word_vec_size 16 -enc_rnn_size 24 -dec_rnn_size 20 -attention_size 12"
+STEPS = "-optim adam -learning_rate 0.005 -batch_size 16 -train_steps 20 -valid_steps 10 -report_every 10 -seed 5"
+
+
+@pytest.fixture(scope="session")
+def model(data, tmp_path_factory):
+    """A checkpoint of a soft attention model after 20 steps; 10 steps are beside it."""
+    from onmt_varattn.bin import train
+
+    prefix = tmp_path_factory.mktemp("model") / "soft"
+    words = f"-config {data}.yaml -attention soft {SIZES} {STEPS} -save_checkpoint_steps 10 -save_model {prefix}"
+    assert call(train.main, *words.split()) == 0
+    return Path(f"{prefix}_step_20.pt")
