@@ -52,9 +52,8 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
     try:
         os.chmod(temporary, 0o666 & ~_umask())
-        with os.fdopen(
-            handle, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": "\n"})
-        ) as file:
+        text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+        with open(handle, mode, **text) as file:  # type: ignore[call-overload]
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -141,13 +141,14 @@ def _register_training() -> None:
     import onmt.utils.loss
 
     from onmt_varattn.nmt.loss import build_alignment_loss
+    from onmt_varattn.nmt.model import AlignmentModel
     from onmt_varattn.nmt.trainer import PlateauOptimizer, Trainer
 
     stock_loss = onmt.utils.loss.build_loss_compute
 
     @wraps(stock_loss)
     def build_loss_compute(model: Any, tgt_field: Any, opt: Any, train: bool = True) -> Any:
-        build = build_alignment_loss if opt.attention else stock_loss
+        build = build_alignment_loss if isinstance(model, AlignmentModel) else stock_loss
         return build(model, tgt_field, opt, train)
 
     onmt.utils.loss.build_loss_compute = build_loss_compute

@@ -42,7 +42,7 @@ def toy(tmp_path_factory):
     directory = tmp_path_factory.mktemp("toy")
     run_command(
         sys.executable, ROOT / "tools/make_toy_corpus.py", "-output", directory,
-        "-train", 300, "-valid", 40, "-test", 30, "-seed", 3,
+        "-train", 1000, "-valid", 40, "-test", 30, "-seed", 3,
     )  # fmt: skip
     return directory
 
@@ -56,20 +56,23 @@ def data(toy, tmp_path_factory):
     words = [f"-{part}_{side}" for part in ("train", "valid", "test") for side in ("src", "tgt")]
     files = [toy / f"{part}.{side}" for part in ("train", "valid", "test") for side in ("de", "en")]
     pairs = [word for pair in zip(words, files, strict=True) for word in pair]
-    assert call(preprocess.main, *pairs, "-save_data", prefix, "-vocab_size", 250, "-num_threads", 1) == 0
+    assert call(preprocess.main, *pairs, "-save_data", prefix, "-vocab_size", 400, "-num_threads", 1) == 0
     return prefix
 
 
-SIZES = "-encoder_type brnn -layers 1 -word_vec_size 16 -enc_rnn_size 24 -dec_rnn_size 20 -attention_size 12"
-STEPS = "-optim adam -learning_rate 0.005 -batch_size 16 -train_steps 20 -valid_steps 10 -report_every 10 -seed 5"
+SIZES = "-encoder_type brnn -layers 1 -word_vec_size 24 -enc_rnn_size 32 -dec_rnn_size 36 -attention_size 20"
+STEPS = "-optim adam -learning_rate 0.02 -batch_size 16 -train_steps 20 -valid_steps 10 -report_every 10 -seed 5"
 
 
 @pytest.fixture(scope="session")
 def model(data, tmp_path_factory):
-    """A checkpoint of a soft attention model after 20 steps; 10 steps are beside it."""
+    """A checkpoint of a soft attention model that has learned something; an earlier one is beside it."""
     from onmt_varattn.bin import train
 
     prefix = tmp_path_factory.mktemp("model") / "soft"
-    words = f"-config {data}.yaml -attention soft {SIZES} {STEPS} -save_checkpoint_steps 10 -save_model {prefix}"
+    words = (
+        f"-config {data}.yaml -attention soft {SIZES} {STEPS} -dropout 0 -learning_rate 0.01 "
+        f"-batch_size 32 -train_steps 300 -valid_steps 150 -save_checkpoint_steps 150 -save_model {prefix}"
+    )
     assert call(train.main, *words.split()) == 0
-    return Path(f"{prefix}_step_20.pt")
+    return Path(f"{prefix}_step_300.pt")

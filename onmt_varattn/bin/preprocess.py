@@ -146,20 +146,21 @@ def preprocess_opts(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def build_parser() -> Parser:
-    """The command's parser."""
+def preprocess_parser() -> Parser:
+    """All options of onmt_preprocess."""
     parser = Parser(description="Tokenize, learn and apply subwords, filter, and build vocabularies.")
     preprocess_opts(parser)
     return parser
 
 
-def main() -> None:
-    """Entry point."""
-    run(_main)
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: preprocess(args))
 
 
-def _main() -> None:
-    opt = build_parser().parse_args()
+def preprocess(args: Sequence[str] | None = None) -> None:
+    """Read, tokenise, learn and apply subwords, filter, count, and write."""
+    opt = preprocess_parser().parse_args(args)
     paths = _output_paths(opt)
     _check(opt, paths)
     splits = [_read(opt, name) for name in ("train", "valid", "test") if getattr(opt, f"{name}_src")]

@@ -61,7 +61,15 @@ def check(opt: Any) -> None:
         logging.disable(logging.NOTSET)
     check_corpora(trial.data)
     if opt.train_from:
-        checkpoint.load(opt.train_from)
+        take_up(opt, checkpoint.load(opt.train_from)["opt"])
+
+
+def take_up(opt: Any, saved: Any) -> None:
+    """Go on with the model of a checkpoint: OpenNMT builds it from the options saved with it."""
+    attention = getattr(saved, "attention", None)
+    if opt.attention and not attention:
+        raise UserError(f"-attention {opt.attention}: {opt.train_from} holds a model with OpenNMT-py's own decoder")
+    opt.attention = opt.attention or attention
 
 
 def check_corpora(corpora: dict[str, dict[str, Any]]) -> None:

@@ -20,7 +20,7 @@ def parameters(path):
 
 
 def test_checkpoints_are_written_and_hold_the_text_processing(model, data):
-    assert sorted(p.name for p in model.parent.iterdir()) == ["soft_step_10.pt", "soft_step_20.pt"]
+    assert sorted(p.name for p in model.parent.iterdir()) == ["soft_step_150.pt", "soft_step_300.pt"]
     loaded = checkpoint.load(str(model))
     assert loaded["opt"].attention == "soft"
     from onmt_varattn.text import TextProcessing
@@ -30,36 +30,49 @@ def test_checkpoints_are_written_and_hold_the_text_processing(model, data):
 
 def test_sizes_are_independent(model):
     shapes = {name: tuple(value.shape) for name, value in parameters(model).items()}
-    assert shapes["decoder.score.memory.weight"] == (12, 24)
-    assert shapes["decoder.score.query.weight"] == (12, 20)
-    assert shapes["decoder.rnn.layers.0.weight_ih"] == (80, 16 + 24)
-    assert shapes["decoder.emission.context.weight"] == (20, 24)
-    assert shapes["encoder.rnn.weight_ih_l0_reverse"] == (48, 16)
+    assert shapes["decoder.score.memory.weight"] == (20, 32)
+    assert shapes["decoder.score.query.weight"] == (20, 36)
+    assert shapes["decoder.rnn.layers.0.weight_ih"] == (144, 24 + 32)
+    assert shapes["decoder.emission.context.weight"] == (36, 32)
+    assert shapes["encoder.rnn.weight_ih_l0_reverse"] == (64, 24)
 
 
-def test_training_is_deterministic_and_lowers_the_loss(model, data, tmp_path):
-    log = tmp_path / "log"
-    words = f"-config {data}.yaml -attention soft {SIZES} {STEPS} -save_model {tmp_path}/again -log_file {log}"
-    assert call(train.main, *words.split()) == 0
-    again, first = parameters(tmp_path / "again_step_20.pt"), parameters(model)
-    assert again.keys() == first.keys()
-    for name in first:
-        assert torch.equal(again[name], first[name]), name
-    valid = [float(x) for x in re.findall(r"Validation perplexity: ([\d.]+)", log.read_text())]
+def test_training_is_deterministic_and_lowers_the_loss(data, tmp_path):
+    for name in ("one", "two"):
+        words = f"-config {data}.yaml -attention soft {SIZES} {STEPS} -save_model {tmp_path}/{name}"
+        assert call(train.main, *words.split(), "-log_file", tmp_path / name) == 0
+    one, two = (parameters(tmp_path / f"{name}_step_20.pt") for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name in one:
+        assert torch.equal(one[name], two[name]), name
+    valid = [float(x) for x in re.findall(r"Validation perplexity: ([\d.]+)", (tmp_path / "one").read_text())]
     assert len(valid) == 2, "validation runs on the CPU at -valid_steps"
     assert valid[1] < valid[0]
 
 
-def test_a_checkpoint_goes_on(model, data, tmp_path):
-    words = f"-config {data}.yaml {STEPS} -train_from {model.parent}/soft_step_10.pt -save_model {tmp_path}/more"
-    assert call(train.main, *words.split()) == 0
-    loaded = checkpoint.load(str(tmp_path / "more_step_20.pt"))
+@pytest.mark.parametrize("flags", ["", "-attention soft"])
+def test_a_checkpoint_goes_on_with_or_without_its_options(model, data, tmp_path, flags):
+    start = model.parent / "soft_step_150.pt"
+    words = f"-config {data}.yaml {STEPS} -train_steps 160 -train_from {start} -save_model {tmp_path}/more {flags}"
+    assert call(train.main, *words.split(), "-log_file", tmp_path / "log") == 0
+    loaded = checkpoint.load(str(tmp_path / "more_step_160.pt"))
     assert loaded["opt"].attention == "soft"
     assert loaded["opt"].text_processing
-    assert loaded["optim"]["training_step"] == 21
-    before, after = parameters(model.parent / "soft_step_10.pt"), parameters(tmp_path / "more_step_20.pt")
+    assert loaded["optim"]["training_step"] == 161
+    before, after = parameters(start), parameters(tmp_path / "more_step_160.pt")
     assert before.keys() == after.keys()
     assert any(not torch.equal(before[name], after[name]) for name in before)
+    perplexity = float(re.search(r"Validation perplexity: ([\d.]+)", (tmp_path / "log").read_text())[1])
+    assert perplexity < 70, "it goes on from what was learned"
+
+
+def test_a_stock_checkpoint_does_not_become_ours(data, tmp_path, capsys):
+    words = f"-config {data}.yaml -layers 1 -rnn_size 8 -word_vec_size 8 -train_steps 1 -save_model {tmp_path}/m"
+    assert call(train.main, *words.split()) == 0
+    capsys.readouterr()
+    words = f"-config {data}.yaml -attention soft -train_from {tmp_path}/m_step_1.pt -save_model {tmp_path}/more"
+    assert call(train.main, *words.split()) == 2
+    assert "OpenNMT-py's own decoder" in capsys.readouterr().err
 
 
 def test_early_stopping_and_rate_decay_work_on_the_cpu(data, tmp_path):
@@ -83,7 +96,7 @@ def test_early_stopping_and_rate_decay_work_on_the_cpu(data, tmp_path):
     [
         "-attention soft -rnn_type GRU -global_attention scaled_dot -layers 2 -label_smoothing 0.1",
         "-attention soft -encoder_type rnn -global_attention general -decoder_init encoder -normalization tokens",
-        "-attention soft -global_attention dot -rnn_size 16 -share_decoder_embeddings -accum_count 2",
+        "-attention soft -global_attention dot -rnn_size 24 -share_decoder_embeddings -accum_count 2",
         "-attention soft -average_decay 0.1 -dropout 0.1 0.4 -dropout_steps 0 4 -attention_dropout 0 0 -batch_type tokens -batch_size 200",
     ],
 )

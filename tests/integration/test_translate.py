@@ -15,6 +15,7 @@ import onmt_varattn
 from onmt_varattn.bin import average_models, release_model, translate, translate_dynamic
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
+from onmt_varattn.text import TextProcessing
 from tests.conftest import ROOT, call
 
 SHORT = ["-max_length", "12"]
@@ -43,15 +44,17 @@ def test_lines_keep_their_order_and_count(model, source, raw, tmp_path):
     out = translations(model, source, tmp_path / "out")
     assert len(out) == len(raw)
     assert out[3] == out[7] == ""
+    assert len(set(out)) > 5, "translations that are all alike would hide a wrong order"
     loaded = onmt_varattn.load(str(model), max_length=12)
     assert out == [loaded.translate([line])[0] for line in raw]
 
 
-def test_output_is_text_not_pieces(model, source, tmp_path):
-    out = translations(model, source, tmp_path / "out")
-    pieces = translations(model, source, tmp_path / "pieces", "-pretokenized")
-    assert not any("▁" in line for line in out)
+def test_output_is_text_and_pretokenized_output_is_pieces(model, toy, data, tmp_path):
+    out = translations(model, toy / "test.de", tmp_path / "out")
+    pieces = translations(model, f"{data}.test.src", tmp_path / "pieces", "-pretokenized")
     assert any("▁" in line for line in pieces)
+    text = TextProcessing.load(f"{data}.text.json")
+    assert out == [text.tgt.decode(line) for line in pieces]
 
 
 @pytest.mark.parametrize("flags", ["-batch_size 1", "-batch_size 3", "-batch_size 100 -batch_type tokens", "-shard_size 4"])
@@ -175,7 +178,7 @@ def test_mistakes_are_one_line_and_leave_the_output_alone(model, source, tmp_pat
 
 
 def test_average_and_release_keep_what_translation_needs(model, source, tmp_path):
-    earlier = model.parent / "soft_step_10.pt"
+    earlier = model.parent / "soft_step_150.pt"
     average, released = tmp_path / "average.pt", tmp_path / "released.pt"
     assert call(average_models.main, "-models", earlier, model, "-output", average) == 0
     name = "decoder.emission.query.weight"
