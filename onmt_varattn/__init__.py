@@ -1,8 +1,8 @@
 """Latent alignment and variational attention for OpenNMT-py.
 
-    import onmt_varattn
-    model = onmt_varattn.load("model.pt")
-    model.translate(["ein hund läuft ."], beam=10)
+import onmt_varattn
+model = onmt_varattn.load("model.pt")
+model.translate(["ein hund läuft ."], beam=10)
 """
 
 import warnings

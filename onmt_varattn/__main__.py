@@ -48,7 +48,9 @@ def _packages(problems: list[str]) -> None:
         if package == "torch" and found != "missing":
             major, minor = (int(part) for part in found.split(".")[:2])
             if (major, minor) < OLDEST_TORCH:
-                problems.append(f"torch {found} is too old for the safe checkpoint loader: pip install 'torch>=2.6'")
+                problems.append(
+                    f"torch {found} is too old for the safe checkpoint loader: pip install 'torch>=2.6'"
+                )
 
 
 def _scripts(problems: list[str]) -> None:

@@ -1,11 +1,16 @@
 """Translation from Python."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+import torch
+from torch import Tensor
+
+from onmt_varattn.analysis.attention import Attention, by_words
 from onmt_varattn.errors import UserError
 from onmt_varattn.opts import check_translate
 from onmt_varattn.plugin import register
+from onmt_varattn.text import TextProcessing, TextSide
 
 
 class Model:
@@ -32,9 +37,7 @@ class Model:
         loader = onmt.model_builder if len(models) == 1 else onmt.decoders.ensemble
         self.fields, self.model, self.model_opt = loader.load_test_model(opt)
 
-    def translate(
-        self, sentences: Sequence[str], with_score: bool = False, **options: Any
-    ) -> list[Any]:
+    def translate(self, sentences: Sequence[str], with_score: bool = False, **options: Any) -> list[Any]:
         """Translate sentences; an empty one gives an empty translation.
 
         Args:
@@ -73,6 +76,48 @@ class Model:
             ]
         return results if opt.n_best > 1 else [best[0] for best in results]
 
+    def attention(self, source: str, target: str) -> Attention:
+        """The prior over alignments when the model reads `target` word by word.
+
+        Subwords are merged to words where the model carries its text processing; the end of the
+        sentence is left out.
+
+        Args:
+            source: a sentence, as for `translate`.
+            target: its translation, likewise.
+        """
+        saved = getattr(self.model_opt, "text_processing", None)
+        processing = TextProcessing.from_dict(saved) if saved else TextProcessing(TextSide(), TextSide())
+        tokens = [processing.src.encode(source).split(), processing.tgt.encode(target).split()]
+        if not all(tokens):
+            raise UserError("attention needs a source and a target of at least one word")
+        probs = self._prior(*tokens)
+        sides = (processing.src, processing.tgt)
+        words = [side.words(line) for side, line in zip(sides, tokens, strict=True)]
+        labels = [
+            [
+                side.decode(" ".join(token for token, w in zip(line, of, strict=True) if w == word))
+                for word in range(max(of) + 1)
+            ]
+            for side, line, of in zip(sides, tokens, words, strict=True)
+        ]
+        return Attention(labels[0], labels[1], by_words(probs, words[0], words[1]))
+
+    @torch.no_grad()
+    def _prior(self, source: list[str], target: list[str]) -> Tensor:
+        """p(z) for each target token: T x S."""
+        fields = [self.fields[side].base_field for side in ("src", "tgt")]
+        device = next(self.model.parameters()).device
+        src, tgt = (
+            torch.tensor([field.vocab.stoi[token] for token in line], device=device).view(-1, 1, 1)
+            for field, line in zip(fields, (source, [fields[1].init_token, *target[:-1]]), strict=True)
+        )
+        lengths = torch.tensor([len(source)], device=device)
+        final, memory, lengths = self.model.encoder(src, lengths)
+        self.model.decoder.init_state(src, memory, final)
+        _, attention = self.model.decoder(tgt, memory, memory_lengths=lengths)
+        return attention["std"][:, 0].cpu()
+
     def _parse(self, options: dict[str, Any]) -> Any:
         """Options by name -> the namespace that OpenNMT works with, checked as on the command line."""
         from onmt.utils.parse import ArgumentParser
@@ -101,5 +146,5 @@ class Nowhere:
         """Nothing to do."""
 
 
-def _raise(message: str) -> None:
+def _raise(message: str) -> NoReturn:
     raise UserError(message)

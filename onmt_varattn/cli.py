@@ -33,7 +33,8 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line without the usage, which for OpenNMT's parsers runs to a hundred lines."""
-        self.exit(USER_MISTAKE, f"{self.prog}: error: {message} (-h lists all options)\n")
+        print(f"{self.prog}: error: {message} (-h lists all options)", file=sys.stderr)
+        sys.exit(USER_MISTAKE)
 
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         """Parse, and refuse what is unknown with the nearest known option."""
@@ -64,8 +65,8 @@ def _option_names(parser: ArgumentParser) -> set[str]:
 
 def run(command: Callable[[], Any]) -> None:
     """Run a command for its user: `UserError` is one line and exit code 2, Ctrl-C one line and 130."""
-    # torch's renamed names inside OpenNMT-py 2.3.0: nothing a user could act on.
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"(onmt|torch)\.")
+    # A one-layer RNN has no place for dropout between layers, and OpenNMT-py passes it all the same.
+    warnings.filterwarnings("ignore", message="dropout option adds dropout after all but last")
     try:
         command()
     except UserError as error:

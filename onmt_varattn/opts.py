@@ -120,7 +120,9 @@ def check_model(opt: Any) -> None:
     """
     for name, value in _NOT_WITH_ATTENTION.items():
         if getattr(opt, name, value) != value:
-            raise UserError(f"-{name} {getattr(opt, name)} does not go with -attention; leave one of them out")
+            raise UserError(
+                f"-{name} {getattr(opt, name)} does not go with -attention; leave one of them out"
+            )
     _check_choice(opt, "encoder_type", ["rnn", "brnn"])
     _check_choice(opt, "decoder_type", ["rnn"])
     _check_choice(opt, "rnn_type", ["LSTM", "GRU"])
@@ -135,7 +137,9 @@ def check_model(opt: Any) -> None:
     if opt.attention_size < 0:
         raise UserError(f"-attention_size {opt.attention_size} must not be negative")
     if opt.encoder_type == "brnn" and opt.enc_rnn_size % 2:
-        raise UserError(f"-enc_rnn_size {opt.enc_rnn_size} must be even, for two directions (-encoder_type brnn)")
+        raise UserError(
+            f"-enc_rnn_size {opt.enc_rnn_size} must be even, for two directions (-encoder_type brnn)"
+        )
     if opt.global_attention == "dot" and opt.enc_rnn_size != opt.dec_rnn_size:
         raise UserError(
             f"-global_attention dot needs equal -enc_rnn_size ({opt.enc_rnn_size}) and -dec_rnn_size "
@@ -143,7 +147,8 @@ def check_model(opt: Any) -> None:
         )
     if opt.decoder_init == "encoder" and opt.enc_layers != opt.dec_layers:
         raise UserError(
-            f"-decoder_init encoder needs equal -enc_layers ({opt.enc_layers}) and -dec_layers ({opt.dec_layers})"
+            f"-decoder_init encoder needs equal -enc_layers ({opt.enc_layers}) and "
+            f"-dec_layers ({opt.dec_layers})"
         )
     if opt.share_decoder_embeddings and opt.tgt_word_vec_size != opt.dec_rnn_size:
         raise UserError(

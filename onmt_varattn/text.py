@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -132,6 +133,16 @@ class TextSide:
         if self.tokenize == "moses":
             words = _moses_detokenizer(self.language).detokenize(words.split(), unescape=False)
         return words
+
+    def words(self, tokens: Sequence[str]) -> list[int]:
+        """Which word, counted from 0, each token is a part of."""
+        if self.subword == "sentencepiece":
+            starts = [token.startswith(SPACE_MARKER) for token in tokens]
+        elif self.subword == "bpe":
+            starts = [not token.endswith(JOIN_MARKER) for token in ["", *tokens[:-1]]]
+        else:
+            starts = [True] * len(tokens)
+        return [max(number - 1, 0) for number in itertools.accumulate(starts)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,7 +61,9 @@ def data(toy, tmp_path_factory):
 
 
 SIZES = "-encoder_type brnn -layers 1 -word_vec_size 24 -enc_rnn_size 32 -dec_rnn_size 36 -attention_size 20"
-STEPS = "-optim adam -learning_rate 0.02 -batch_size 16 -train_steps 20 -valid_steps 10 -report_every 10 -seed 5"
+STEPS = (
+    "-optim adam -learning_rate 0.02 -batch_size 16 -train_steps 20 -valid_steps 10 -report_every 10 -seed 5"
+)
 
 
 @pytest.fixture(scope="session")

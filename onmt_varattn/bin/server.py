@@ -14,7 +14,9 @@ def server_parser() -> Parser:
     parser.add("-port", "--port", type=int, default=5000, help="Port to listen on.")
     parser.add("-url_root", "--url_root", default="/translator", help="Path before all routes.")
     parser.add("-debug", "--debug", "-d", action="store_true", help="Log requests.")
-    parser.add("-config", "--config", "-c", default="./available_models/conf.json", help="Models to serve (JSON).")
+    parser.add(
+        "-config", "--config", "-c", default="./available_models/conf.json", help="Models to serve (JSON)."
+    )
     return parser
 
 

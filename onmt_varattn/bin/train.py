@@ -68,7 +68,9 @@ def take_up(opt: Any, saved: Any) -> None:
     """Go on with the model of a checkpoint: OpenNMT builds it from the options saved with it."""
     attention = getattr(saved, "attention", None)
     if opt.attention and not attention:
-        raise UserError(f"-attention {opt.attention}: {opt.train_from} holds a model with OpenNMT-py's own decoder")
+        raise UserError(
+            f"-attention {opt.attention}: {opt.train_from} holds a model with OpenNMT-py's own decoder"
+        )
     opt.attention = opt.attention or attention
 
 

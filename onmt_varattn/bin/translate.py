@@ -54,7 +54,8 @@ def translate_file(opt: Any) -> None:
         raise UserError(f"{opt.src}: the file is empty")
     if reference is not None and len(reference) != len(source):
         raise UserError(
-            f"{opt.src} has {len(source)} lines and {opt.tgt} has {len(reference)}; parallel files need as many"
+            f"{opt.src} has {len(source)} lines and {opt.tgt} has {len(reference)}; "
+            "parallel files need as many"
         )
     features = read_features(opt, len(source))
     check_writable(opt.output)
@@ -84,7 +85,9 @@ def translate_file(opt: Any) -> None:
 def translate_stream(opt: Any) -> None:
     """Translate each line of standard input as it comes."""
     if opt.tgt or opt.src_feats:
-        raise UserError(f"-src {STANDARD_INPUT} (standard input) does not go with -tgt or -src_feats; use files")
+        raise UserError(
+            f"-src {STANDARD_INPUT} (standard input) does not go with -tgt or -src_feats; use files"
+        )
     translator = build(opt, quiet=True)
     to_file = opt.output != DEFAULT_OUTPUT
     with atomic_write(opt.output) if to_file else contextlib.nullcontext(sys.stdout) as output:

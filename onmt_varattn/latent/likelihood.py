@@ -104,14 +104,22 @@ class _GoldWords(torch.autograd.Function):
                             residual[:, unpredicted] += others
                     _accumulate(grads, chunk, residual, h, w)
         if with_gradients:
-            ctx.save_for_backward(*(g.to(x.dtype) for g, x in zip(grads, (states, weight, bias), strict=True)))
+            ctx.save_for_backward(
+                *(g.to(x.dtype) for g, x in zip(grads, (states, weight, bias), strict=True))
+            )
         ctx.mark_non_differentiable(log_likelihood, correct)
         return loss, log_likelihood, correct
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale = grads[0]
-        return (*(gradient * scale.to(gradient.dtype) for gradient in ctx.saved_tensors), None, None, None, None)
+        return (
+            *(gradient * scale.to(gradient.dtype) for gradient in ctx.saved_tensors),
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _accumulate(

@@ -14,7 +14,6 @@ import torchtext.data.field
 import torchtext.data.utils
 import torchtext.vocab
 from onmt.utils.logging import logger
-from torch import nn
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
@@ -73,7 +72,7 @@ def save(checkpoint: dict[str, Any], path: str) -> None:
 class CheckpointSaver(onmt.models.model_saver.ModelSaver):
     """OpenNMT's model saver, atomic."""
 
-    def _save(self, step: int, model: nn.Module) -> tuple[dict[str, Any], str]:
+    def _save(self, step: int, model: Any) -> tuple[dict[str, Any], str]:
         path = f"{self.base_path}_step_{step}.pt"
         logger.info("Saving checkpoint %s", path)
         checkpoint = {

@@ -111,7 +111,7 @@ class AttentionDecoder(DecoderBase):
 
     def __init__(
         self,
-        embeddings: nn.Module,
+        embeddings: Any,
         rnn_type: str,
         layers: int,
         size: int,
@@ -135,7 +135,7 @@ class AttentionDecoder(DecoderBase):
         self.state: dict[str, Any] = {}
 
     @classmethod
-    def from_opt(cls, opt: Any, embeddings: nn.Module) -> "AttentionDecoder":
+    def from_opt(cls, opt: Any, embeddings: Any) -> "AttentionDecoder":
         """OpenNMT's constructor."""
         return cls(
             embeddings,

@@ -16,7 +16,9 @@ class MixtureGenerator(nn.Sequential):
     @property
     def vocabulary(self) -> nn.Linear:
         """W and b."""
-        return self[0]
+        layer = self[0]
+        assert isinstance(layer, nn.Linear)
+        return layer
 
     def forward(self, candidates: CandidateStates) -> Tensor:
         """Log probabilities of words: candidates ... x K x D -> ... x V."""

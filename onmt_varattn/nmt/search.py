@@ -32,7 +32,9 @@ class EosNormBeamSearch(BeamSearch):
         """One step of the search: log probabilities (N * beam) x V."""
         eos_norm = getattr(self.global_scorer, "eos_norm", 0.0)
         if eos_norm:
-            lengths = self.memory_lengths.view(self.batch_size, self.beam_size)  # all sentences, also finished
+            lengths = self.memory_lengths.view(
+                self.batch_size, self.beam_size
+            )  # all sentences, also finished
             alive = lengths[self._batch_offset.to(lengths.device)].flatten()  # N * beam
             log_probs[:, self.eos] -= eos_norm * alive / (len(self) + 1)
         super().advance(log_probs, attn)

@@ -16,7 +16,7 @@ class Trainer(onmt.Trainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.n_gpu = max(self.n_gpu, 1)
+        self.n_gpu: int = max(self.n_gpu, 1)
 
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
         """Validate, and let the learning rate follow."""

@@ -58,7 +58,15 @@ def test_same_parameters_and_same_translations_with_and_without_the_plugin(kind,
     assert theirs["vocab"]["tgt"].base_field.vocab.stoi == ours["vocab"]["tgt"].base_field.vocab.stoi
     words = f"-src {data}.test.src -beam_size 4 -max_length 15 -n_best 2 -with_score".split()
     stock("translate", *words, "-model", f"{tmp_path}/ours_step_20.pt", "-output", f"{tmp_path}/a")
-    run_command(sys.executable, ROOT / "translate.py", *words, "-model", f"{tmp_path}/stock_step_20.pt", "-output", f"{tmp_path}/b")
+    run_command(
+        sys.executable,
+        ROOT / "translate.py",
+        *words,
+        "-model",
+        f"{tmp_path}/stock_step_20.pt",
+        "-output",
+        f"{tmp_path}/b",
+    )
     a, b = (open(f"{tmp_path}/{name}", encoding="utf-8").read().splitlines() for name in ("a", "b"))
     assert [line.split("\t")[0] for line in a] == [line.split("\t")[0] for line in b]
     assert len(set(a)) > 1
@@ -93,7 +101,9 @@ def test_only_the_seam_replaces_anything_in_opennmt():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             targets = node.targets if isinstance(node, ast.Assign) else []
             for target in targets:
-                assert not ast.unparse(target).startswith(("onmt.", "builder.", "ArgumentParser.")), f"{path}: {ast.unparse(target)}"
+                assert not ast.unparse(target).startswith(("onmt.", "builder.", "ArgumentParser.")), (
+                    f"{path}: {ast.unparse(target)}"
+                )
 
 
 def test_latent_knows_torch_only():

@@ -67,10 +67,14 @@ def test_a_checkpoint_goes_on_with_or_without_its_options(model, data, tmp_path,
 
 
 def test_a_stock_checkpoint_does_not_become_ours(data, tmp_path, capsys):
-    words = f"-config {data}.yaml -layers 1 -rnn_size 8 -word_vec_size 8 -train_steps 1 -save_model {tmp_path}/m"
+    words = (
+        f"-config {data}.yaml -layers 1 -rnn_size 8 -word_vec_size 8 -train_steps 1 -save_model {tmp_path}/m"
+    )
     assert call(train.main, *words.split()) == 0
     capsys.readouterr()
-    words = f"-config {data}.yaml -attention soft -train_from {tmp_path}/m_step_1.pt -save_model {tmp_path}/more"
+    words = (
+        f"-config {data}.yaml -attention soft -train_from {tmp_path}/m_step_1.pt -save_model {tmp_path}/more"
+    )
     assert call(train.main, *words.split()) == 2
     assert "OpenNMT-py's own decoder" in capsys.readouterr().err
 
@@ -101,7 +105,9 @@ def test_early_stopping_and_rate_decay_work_on_the_cpu(data, tmp_path):
     ],
 )
 def test_variants_train(data, tmp_path, flags):
-    words = f"-config {data}.yaml {SIZES} {STEPS} -train_steps 8 -valid_steps 8 {flags} -save_model {tmp_path}/m"
+    words = (
+        f"-config {data}.yaml {SIZES} {STEPS} -train_steps 8 -valid_steps 8 {flags} -save_model {tmp_path}/m"
+    )
     assert call(train.main, *words.split()) == 0
     values = parameters(tmp_path / "m_step_8.pt")
     assert all(torch.isfinite(value).all() for value in values.values())
@@ -110,7 +116,11 @@ def test_variants_train(data, tmp_path, flags):
 def test_shared_embeddings_are_one_matrix(toy, tmp_path):
     from onmt_varattn.bin import preprocess
 
-    files = [f"-{part}_{s} {toy}/{part}.{lang}" for part in ("train", "valid") for s, lang in (("src", "de"), ("tgt", "en"))]
+    files = [
+        f"-{part}_{s} {toy}/{part}.{lang}"
+        for part in ("train", "valid")
+        for s, lang in (("src", "de"), ("tgt", "en"))
+    ]
     words = f"{' '.join(files)} -save_data {tmp_path}/d -vocab_size 300 -share_vocab -num_threads 1"
     assert call(preprocess.main, *words.split()) == 0
     words = f"-config {tmp_path}/d.yaml -attention soft {SIZES} {STEPS} -share_embeddings -save_model {tmp_path}/m"
@@ -141,7 +151,9 @@ def test_mistakes_are_one_line_before_any_work(data, tmp_path, flags, words, cap
 
 
 def test_ctrl_c_ends_training_with_one_line(data, tmp_path):
-    words = f"-config {data}.yaml -attention soft {SIZES} {STEPS} -train_steps 100000 -save_model {tmp_path}/m"
+    words = (
+        f"-config {data}.yaml -attention soft {SIZES} {STEPS} -train_steps 100000 -save_model {tmp_path}/m"
+    )
     process = subprocess.Popen(
         [sys.executable, "train.py", *words.split()], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )

@@ -57,7 +57,9 @@ def test_output_is_text_and_pretokenized_output_is_pieces(model, toy, data, tmp_
     assert out == [text.tgt.decode(line) for line in pieces]
 
 
-@pytest.mark.parametrize("flags", ["-batch_size 1", "-batch_size 3", "-batch_size 100 -batch_type tokens", "-shard_size 4"])
+@pytest.mark.parametrize(
+    "flags", ["-batch_size 1", "-batch_size 3", "-batch_size 100 -batch_type tokens", "-shard_size 4"]
+)
 def test_translations_do_not_depend_on_batches_or_shards(model, source, tmp_path, flags):
     right = translations(model, source, tmp_path / "a", "-beam", "4", "-with_score")
     found = translations(model, source, tmp_path / "b", "-beam", "4", "-with_score", *flags.split())
@@ -92,9 +94,13 @@ def test_the_papers_decoding_settings(model, source, tmp_path):
 
 def test_sampling_and_greedy_search(model, source, raw, tmp_path):
     greedy = translations(model, source, tmp_path / "a", "-beam", "1")
-    argmax = translations(model, source, tmp_path / "b", *"-random_sampling_topk 1 -beam 1 -seed 3".split())
+    argmax = translations(
+        model, source, tmp_path / "b", *["-random_sampling_topk", "1", "-beam", "1", "-seed", "3"]
+    )
     assert argmax == greedy
-    samples = translations(model, source, tmp_path / "c", *"-random_sampling_topk -1 -beam 1 -seed 3".split())
+    samples = translations(
+        model, source, tmp_path / "c", *["-random_sampling_topk", "-1", "-beam", "1", "-seed", "3"]
+    )
     assert len(samples) == len(raw)
     assert samples != greedy
 
@@ -219,11 +225,16 @@ def test_translate_dynamic_takes_tokens(model, data, tmp_path):
 
 
 def test_the_server_translates_raw_text(model, raw, tmp_path):
-    conf = {"models_root": str(model.parent), "models": [{"id": 7, "model": model.name, "load": True, "opt": {"beam": 4, "max_length": 12}}]}
+    conf = {
+        "models_root": str(model.parent),
+        "models": [{"id": 7, "model": model.name, "load": True, "opt": {"beam": 4, "max_length": 12}}],
+    }
     (tmp_path / "conf.json").write_text(json.dumps(conf))
     port = 18000 + hash(str(tmp_path)) % 2000
     words = f"import sys; from onmt_varattn.bin.server import main; main(['-ip', '127.0.0.1', '-port', '{port}', '-config', '{tmp_path}/conf.json'])"
-    process = subprocess.Popen([sys.executable, "-c", words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/translator/translate",
         data=json.dumps([{"src": line, "id": 7} for line in raw[:3]]).encode(),

@@ -182,5 +182,5 @@ def test_corpora_are_checked_before_training(tmp_path):
     check_corpora(corpus("a", "b"))
     with pytest.raises(UserError, match=r"a has 3 lines and .*c has 2"):
         check_corpora(corpus("a", "c"))
-    with pytest.raises(UserError, match="empty .*is empty"):
+    with pytest.raises(UserError, match=r"empty .*is empty"):
         check_corpora(corpus("empty", "c"))

@@ -61,7 +61,9 @@ def plain_decode(model, opt, source, words):
         p = torch.softmax(scores, 0)
         context = sum(p[i] * memory[i] for i in range(len(memory)))
         emission = decoder.emission
-        state = torch.tanh(emission.query.weight @ x + emission.query.bias + emission.context.weight @ context)
+        state = torch.tanh(
+            emission.query.weight @ x + emission.query.bias + emission.context.weight @ context
+        )
         vocabulary = model.generator.vocabulary
         log_probs.append(torch.log_softmax(vocabulary.weight @ state + vocabulary.bias, 0))
         attention.append(p)
@@ -168,9 +170,7 @@ def test_memory_follows_the_search(search, flags):
     model, _ = models.model(flags)
     batch = models.batch()
     moves = SEARCHES[search]
-    for found, right in zip(
-        follow(model, batch, moves), follow_one_by_one(model, batch, moves), strict=True
-    ):
+    for found, right in zip(follow(model, batch, moves), follow_one_by_one(model, batch, moves), strict=True):
         torch.testing.assert_close(found, right, rtol=0, atol=1e-12)
 
 

@@ -15,7 +15,9 @@ def test_only_line_feeds_end_lines(tmp_path):
     assert read_lines(str(path)) == ["eins\u2028zwei\x85drei", "", "vier \u00a0"]
 
 
-@pytest.mark.parametrize(("content", "lines"), [(b"", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n\n", ["a", ""])])
+@pytest.mark.parametrize(
+    ("content", "lines"), [(b"", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n\n", ["a", ""])]
+)
 def test_line_counts(tmp_path, content, lines):
     (tmp_path / "a").write_bytes(content)
     assert read_lines(str(tmp_path / "a")) == lines

@@ -35,7 +35,9 @@ def test_value_and_gradient_equal_the_plain_way(smoothing, chunk):
     found = gold_words(states, weight, bias, gold, smoothing, PAD, chunk)
     loss, log_probs = plain(states, weight, bias, gold, smoothing)
     torch.testing.assert_close(found.loss, loss, rtol=0, atol=1e-11)
-    torch.testing.assert_close(found.log_likelihood, log_probs[torch.arange(R), gold].detach(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        found.log_likelihood, log_probs[torch.arange(R), gold].detach(), rtol=0, atol=1e-12
+    )
     assert torch.equal(found.correct, log_probs.argmax(1) == gold)
     grads = torch.autograd.grad(2.5 * found.loss, (states, weight, bias))
     expected = torch.autograd.grad(2.5 * loss, (states, weight, bias))
@@ -45,7 +47,9 @@ def test_value_and_gradient_equal_the_plain_way(smoothing, chunk):
 
 def test_gradient_by_finite_differences():
     states, weight, bias, gold = inputs()
-    assert torch.autograd.gradcheck(lambda *x: gold_words(*x, gold, 0.1, PAD, 5 * V).loss, (states, weight, bias))
+    assert torch.autograd.gradcheck(
+        lambda *x: gold_words(*x, gold, 0.1, PAD, 5 * V).loss, (states, weight, bias)
+    )
 
 
 def test_smoothing_has_the_gradient_of_opennmts():

@@ -1,0 +1,132 @@
+"""The options page, written from the parsers themselves whenever the documentation is built.
+
+The line MARKER in docs/options.md gives way to a section for each command, with a table for each
+group of options. `options_text` is all of it, without Sphinx.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from onmt.utils.parse import ArgumentParser
+
+from onmt_varattn import opts
+from onmt_varattn.bin.average_models import average_parser
+from onmt_varattn.bin.build_vocab import vocabulary_parser
+from onmt_varattn.bin.preprocess import preprocess_parser
+from onmt_varattn.bin.release_model import release_parser
+from onmt_varattn.bin.server import server_parser
+from onmt_varattn.bin.train import train_parser
+from onmt_varattn.bin.translate import translate_parser
+
+MARKER = "<!-- options of all commands -->"
+PAGE = "options"
+
+
+def parsers() -> dict[str, ArgumentParser]:
+    """Every command's parser by the command's name."""
+    return {
+        "onmt_train": train_parser(),
+        "onmt_translate": translate_parser(),
+        "onmt_translate_dynamic": translate_parser(dynamic=True),
+        "onmt_preprocess": preprocess_parser(),
+        "onmt_build_vocab": vocabulary_parser(),
+        "onmt_average_models": average_parser(),
+        "onmt_release_model": release_parser(),
+        "onmt_server": server_parser(),
+    }
+
+
+def options_text() -> str:
+    """Markdown: a section for each command."""
+    return "\n".join(line for name, parser in parsers().items() for line in _command(name, parser))
+
+
+def _command(name: str, parser: ArgumentParser) -> Iterator[str]:
+    groups = {}
+    for group in parser._action_groups:
+        if actions := [action for action in group._group_actions if action.dest != "help"]:
+            groups[group.title] = group.description, actions
+    ours = _our_groups()
+    yield from [f"## {name}", "", _prose(parser.description), ""]
+    if name == "onmt_translate_dynamic":
+        # The whole list again would only hide what differs.
+        known = _names(action for action in translate_parser()._actions)
+        yield from ["All options of onmt_translate, and these:", ""]
+        groups = {title: group for title, group in groups.items() if not _names(group[1]) <= known}
+    for title in sorted(groups, key=lambda title: title not in ours):  # ours first, else as they come
+        description, actions = groups[title]
+        yield from [f"### {title[0].upper()}{title[1:]}", ""]
+        if description:
+            yield from [_prose(description), ""]
+        yield from ["| option | default | choices | meaning |", "|---|---|---|---|"]
+        yield from (_row(action) for action in actions)
+        yield ""
+
+
+def _our_groups() -> set[str]:
+    """The groups that we add to OpenNMT's parsers."""
+    scratch = ArgumentParser()
+    builtin = {group.title for group in scratch._action_groups}
+    scratch.add("-global_attention", choices=[])  # model_opts changes OpenNMT's
+    for add in (opts.model_opts, opts.train_opts, opts.translate_opts):
+        add(scratch)
+    return {group.title for group in scratch._action_groups} - builtin
+
+
+def _names(actions: Iterable[argparse.Action]) -> set[str]:
+    return {name for action in actions for name in action.option_strings}
+
+
+def _row(action: argparse.Action) -> str:
+    # Most options have one name, with one dash and with two: the second is not news.
+    names = dict.fromkeys("-" + name.lstrip("-") for name in action.option_strings)
+    choices = ", ".join(_code(choice) for choice in action.choices or [])
+    help_text = (action.help or "") % {**vars(action), "prog": ""}
+    return f"| {', '.join(map(_code, names))} | {_default(action)} | {choices} | {_prose(help_text)} |"
+
+
+def _default(action: argparse.Action) -> str:
+    if action.required:
+        return "required"
+    if action.nargs == 0:
+        return "on" if action.default else "off"
+    if action.default in (None, [], ""):
+        return ""
+    values = action.default if isinstance(action.default, list) else [action.default]
+    return _code(" ".join(map(str, values)))
+
+
+def _code(value: Any) -> str:
+    text = str(value).replace("|", "\\|")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _prose(text: str) -> str:
+    """A help text as Markdown on one line: OpenNMT's reStructuredText is undone, all else escaped."""
+    text = " ".join(text.split())
+    text = re.sub(r"^\.\. \w+:: ", "", text)
+    text = re.sub(r"`([^`<]+) <([^`>]+)>`__?", r"\1 (\2)", text)
+    text = re.sub(r":\w+:`", "`", text)
+    parts = re.split(r"(`+)(.+?)\1", text)  # prose, ticks, code, prose, ...
+    return "".join(
+        _code(part) if i % 3 == 2 else re.sub(r"([\\`*_{}\[\]<>|$#~])", r"\\\1", part)
+        for i, part in enumerate(parts)
+        if i % 3 != 1
+    )
+
+
+def _fill(app: Any, page: str, source: list[str]) -> None:
+    if page == PAGE:
+        if MARKER not in source[0]:
+            raise ValueError(f"docs/{PAGE}.md has no line {MARKER}")
+        source[0] = source[0].replace(MARKER, options_text())
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Sphinx's entry point."""
+    app.connect("source-read", _fill)
+    # The page's own file does not change when an option does.
+    app.connect("env-get-outdated", lambda app, env, added, changed, removed: [PAGE])
+    return {"parallel_read_safe": True}
