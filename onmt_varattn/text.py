@@ -137,12 +137,12 @@ class TextSide:
     def words(self, tokens: Sequence[str]) -> list[int]:
         """Which word, counted from 0, each token is a part of."""
         if self.subword == "sentencepiece":
-            starts = [token.startswith(SPACE_MARKER) for token in tokens]
+            starts = [i == 0 or token.startswith(SPACE_MARKER) for i, token in enumerate(tokens)]
         elif self.subword == "bpe":
             starts = [not token.endswith(JOIN_MARKER) for token in ["", *tokens[:-1]]]
         else:
             starts = [True] * len(tokens)
-        return [max(number - 1, 0) for number in itertools.accumulate(starts)]
+        return [number - 1 for number in itertools.accumulate(starts)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from onmt.utils.parse import ArgumentParser
-
 from onmt_varattn import opts
 from onmt_varattn.bin.average_models import average_parser
 from onmt_varattn.bin.build_vocab import vocabulary_parser
@@ -19,12 +17,13 @@ from onmt_varattn.bin.release_model import release_parser
 from onmt_varattn.bin.server import server_parser
 from onmt_varattn.bin.train import train_parser
 from onmt_varattn.bin.translate import translate_parser
+from onmt_varattn.cli import Parser
 
 MARKER = "<!-- options of all commands -->"
 PAGE = "options"
 
 
-def parsers() -> dict[str, ArgumentParser]:
+def parsers() -> dict[str, Parser]:
     """Every command's parser by the command's name."""
     return {
         "onmt_train": train_parser(),
@@ -43,7 +42,7 @@ def options_text() -> str:
     return "\n".join(line for name, parser in parsers().items() for line in _command(name, parser))
 
 
-def _command(name: str, parser: ArgumentParser) -> Iterator[str]:
+def _command(name: str, parser: Parser) -> Iterator[str]:
     groups = {}
     for group in parser._action_groups:
         if actions := [action for action in group._group_actions if action.dest != "help"]:
@@ -67,7 +66,7 @@ def _command(name: str, parser: ArgumentParser) -> Iterator[str]:
 
 def _our_groups() -> set[str]:
     """The groups that we add to OpenNMT's parsers."""
-    scratch = ArgumentParser()
+    scratch = Parser()
     builtin = {group.title for group in scratch._action_groups}
     scratch.add("-global_attention", choices=[])  # model_opts changes OpenNMT's
     for add in (opts.model_opts, opts.train_opts, opts.translate_opts):

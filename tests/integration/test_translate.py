@@ -252,3 +252,14 @@ def test_the_server_translates_raw_text(model, raw, tmp_path):
         process.kill()
     right = onmt_varattn.load(str(model), beam=4, max_length=12).translate(raw[:3])
     assert [line["tgt"] for line in answer[0]] == right
+
+
+def test_attention_is_over_words_and_sums_to_one(model, toy):
+    source = (toy / "test.de").read_text("utf-8").splitlines()[0]
+    target = (toy / "test.en").read_text("utf-8").splitlines()[0]
+    attention = onmt_varattn.load(str(model)).attention(source, target)
+    assert (attention.source, attention.target) == (source.split(), target.split())
+    assert attention.probs.shape == (len(target.split()), len(source.split()))
+    assert attention.probs.sum(1).allclose(attention.probs.new_ones(()), atol=1e-6)
+    with pytest.raises(UserError, match="at least one word"):
+        onmt_varattn.load(str(model)).attention(source, " ")

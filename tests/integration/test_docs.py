@@ -1,0 +1,111 @@
+"""The documentation: its code runs, its options page is complete, its links lead somewhere."""
+
+import os
+import re
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, SIZES, STEPS, run_command
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+def anchors(text):
+    """The anchors of a page's headings, as code hosts and myst-parser name them."""
+    headings = re.findall(r"^#+ (.*)$", without_code(text), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.fixture(scope="module")
+def options():
+    sys.path.insert(0, str(ROOT / "docs/_ext"))
+    try:
+        import options
+
+        return options
+    finally:
+        sys.path.remove(str(ROOT / "docs/_ext"))
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The Python blocks of extending.md as files: a module, and the check of it."""
+    directory = tmp_path_factory.mktemp("extending")
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs/extending.md").read_text("utf-8"), re.M | re.S
+    )
+    assert len(blocks) == 2
+    for name, block in zip(("my_attention.py", "check.py"), blocks, strict=True):
+        (directory / name).write_text(block, encoding="utf-8")
+    return directory
+
+
+def test_the_check_in_extending_holds(example):
+    result = run_command(sys.executable, "check.py", cwd=example, env=ENVIRONMENT)
+    assert result.stdout == "as the formulas say\n"
+
+
+def test_the_example_in_extending_trains_and_translates(example, data, toy):
+    words = f"-config {data}.yaml -attention decided -global_attention cosine {SIZES} {STEPS} -save_model m -log_file log"
+    run_command(sys.executable, "my_attention.py", "train", *words.split(), cwd=example, env=ENVIRONMENT)
+    perplexities = re.findall(r"Validation perplexity: ([\d.]+)", (example / "log").read_text())
+    assert float(perplexities[-1]) < float(perplexities[0])
+    words = f"-model m_step_20.pt -src {toy}/test.de -output out"
+    run_command(sys.executable, "my_attention.py", "translate", *words.split(), cwd=example, env=ENVIRONMENT)
+    assert (example / "out").read_text("utf-8").count("\n") == 30
+
+
+def test_every_option_of_every_command_is_on_the_options_page(options):
+    text = options.options_text()
+    assert text == options.options_text()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    known = set()  # what onmt_translate_dynamic shares with onmt_translate stands with the latter
+    for command, parser in options.parsers().items():
+        rows = set(re.findall(r"`(-\w+)`", "".join(re.findall(r"^\| (`.*?) \|", sections[command], re.M))))
+        names = {"-" + name.lstrip("-") for action in parser._actions for name in action.option_strings}
+        names -= {"-h", "-help"}
+        if command == "onmt_translate_dynamic":
+            names -= known
+        assert rows == names, command
+        assert len(names) > 2
+        known = rows
+
+
+def test_every_table_row_on_the_options_page_has_four_cells(options):
+    rows = [line for line in options.options_text().splitlines() if line.startswith("|")]
+    assert len(rows) > 250
+    for row in rows:
+        assert len(re.findall(r"(?<!\\)\|", row)) == 5, row
+
+
+def test_our_groups_come_first(options):
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", options.options_text(), re.M | re.S))
+    first = {name: re.findall(r"^### (.*)$", section, re.M) for name, section in sections.items()}
+    assert first["onmt_train"][:2] == ["Latent attention", "Training (onmt_varattn)"]
+    assert first["onmt_translate"][0] == "Translation (onmt_varattn)"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_resolve(page):
+    links = re.findall(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]*))?\)", without_code(page.read_text("utf-8")))
+    for path, anchor in links:
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor and target.suffix == ".md" and target.name != "options.md":
+            assert anchor in anchors(target.read_text("utf-8")), f"{path}#{anchor}"
+
+
+def test_the_documentation_builds_without_warnings(tmp_path):
+    pytest.importorskip("sphinx")
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees"]
+    result = run_command(*build, ROOT / "docs", tmp_path / "html")
+    assert result.stderr == ""
+    page = (tmp_path / "html/options.html").read_text("utf-8")
+    assert page.count("<table") == page.count("</table>") > 40
+    assert "-decay_on_plateau" in page
