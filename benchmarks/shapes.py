@@ -23,8 +23,8 @@ class Shape:
         memory = self.decoder if equal_sizes else self.memory
         return (
             f"-encoder_type brnn -layers {self.layers} -word_vec_size {self.embeddings} "
-            f"-enc_rnn_size {memory} -dec_rnn_size {self.decoder} -global_attention mlp -input_feed 1 -dropout 0.3 "
-            "-optim adam -learning_rate 0.0003 -max_grad_norm 5"
+            f"-enc_rnn_size {memory} -dec_rnn_size {self.decoder} -global_attention mlp -input_feed 1 "
+            "-dropout 0.3 -optim adam -learning_rate 0.0003 -max_grad_norm 5"
         )
 
 
