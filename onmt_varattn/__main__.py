@@ -88,7 +88,8 @@ def _devices(problems: list[str]) -> None:
     except ImportError as error:
         problems.append(f"torch does not import: {error}")
         return
-    print(f"  CPU, {torch.get_num_threads()} threads")
+    threads = torch.get_num_threads()
+    print(f"  CPU, {threads} thread{'s' * (threads > 1)}")
     for i in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(i)
         print(f"  GPU {i}: {properties.name}, {properties.total_memory / 2**30:.0f} GB")

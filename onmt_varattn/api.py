@@ -54,6 +54,8 @@ class Model:
         import onmt.translate
         from onmt.translate.translator import Translator
 
+        from onmt_varattn.nmt.translator import Nowhere
+
         opt = self._parse({**self._options, **options})
         translator = Translator.from_opt(
             self.model,
@@ -134,16 +136,6 @@ class Model:
         check_translate(opt)
         ArgumentParser.validate_translate_opts(opt)
         return opt
-
-
-class Nowhere:
-    """A file for the translator's own output, which knows neither raw text nor line order."""
-
-    def write(self, text: str) -> None:
-        """Forget it."""
-
-    def flush(self) -> None:
-        """Nothing to do."""
 
 
 def _raise(message: str) -> NoReturn:

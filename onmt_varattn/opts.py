@@ -6,6 +6,8 @@ build the same model again, `train` and `translate` options matter for one run.
 
 from typing import Any
 
+import torch
+
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.latent.scores import SCORES
@@ -174,6 +176,10 @@ def check_train(opt: Any) -> None:
     Raises:
         UserError: one sentence that names the option and what to use.
     """
+    if opt.gpu_ranks and not torch.cuda.is_available():
+        raise UserError(
+            f"-gpu_ranks {opt.gpu_ranks[0]}: torch finds no CUDA device; leave it out for the CPU"
+        )
     if opt.world_size > 1 and not opt.gpu_ranks:
         raise UserError(f"-world_size {opt.world_size} needs -gpu_ranks; on a CPU leave both out")
     if opt.decay_on_plateau < 0:
@@ -197,6 +203,10 @@ def check_translate(opt: Any) -> None:
         raise UserError(f"-n_best {opt.n_best} must be between 1 and -beam ({opt.beam_size})")
     if opt.batch_size < 1:
         raise UserError(f"-batch_size {opt.batch_size} must be at least 1")
+    if opt.gpu >= 0 and not torch.cuda.is_available():
+        raise UserError(f"-gpu {opt.gpu}: torch finds no CUDA device; leave it out for the CPU")
+    if opt.tgt_prefix and not opt.tgt:
+        raise UserError("-tgt_prefix needs the prefixes: give them with -tgt")
     if opt.eos_norm < 0:
         raise UserError(f"-eos_norm {opt.eos_norm} must not be negative")
     sampling = opt.random_sampling_topk or opt.random_sampling_topp

@@ -108,13 +108,9 @@ def _register_options() -> None:
 
 
 def _register_model() -> None:
-    import onmt.decoders
     import onmt.model_builder
 
-    from onmt_varattn.nmt.decoder import AttentionDecoder
     from onmt_varattn.nmt.model import build_alignment_model, finish_alignment_model
-
-    onmt.decoders.str2dec["attention"] = AttentionDecoder
 
     stock_task_model = onmt.model_builder.build_task_specific_model
     stock_base_model = onmt.model_builder.build_base_model

@@ -6,7 +6,7 @@ group of options. `options_text` is all of it, without Sphinx.
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from onmt_varattn import opts
@@ -43,17 +43,17 @@ def options_text() -> str:
 
 
 def _command(name: str, parser: Parser) -> Iterator[str]:
-    groups = {}
-    for group in parser._action_groups:
-        if actions := [action for action in group._group_actions if action.dest != "help"]:
-            groups[group.title] = group.description, actions
-    ours = _our_groups()
+    known = {"-h", "--help"}
     yield from [f"## {name}", "", _prose(parser.description), ""]
     if name == "onmt_translate_dynamic":
         # The whole list again would only hide what differs.
-        known = _names(action for action in translate_parser()._actions)
+        known = {option for action in translate_parser()._actions for option in action.option_strings}
         yield from ["All options of onmt_translate, and these:", ""]
-        groups = {title: group for title, group in groups.items() if not _names(group[1]) <= known}
+    groups = {}
+    for group in parser._action_groups:
+        if actions := [action for action in group._group_actions if not known >= {*action.option_strings}]:
+            groups[group.title] = group.description, actions
+    ours = groups.keys() - {"Configuration"} if name == "onmt_preprocess" else _our_groups()
     for title in sorted(groups, key=lambda title: title not in ours):  # ours first, else as they come
         description, actions = groups[title]
         yield from [f"### {title[0].upper()}{title[1:]}", ""]
@@ -72,10 +72,6 @@ def _our_groups() -> set[str]:
     for add in (opts.model_opts, opts.train_opts, opts.translate_opts):
         add(scratch)
     return {group.title for group in scratch._action_groups} - builtin
-
-
-def _names(actions: Iterable[argparse.Action]) -> set[str]:
-    return {name for action in actions for name in action.option_strings}
 
 
 def _row(action: argparse.Action) -> str:

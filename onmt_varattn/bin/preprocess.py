@@ -367,4 +367,4 @@ def _report(
         )
     print("written: " + " ".join(paths.values()))
     config, model = shlex.quote(paths["yaml"]), shlex.quote(f"{opt.save_data}.model")
-    print(f"next: onmt_train -config {config} -save_model {model}")
+    print(f"next: onmt_train -config {config} -attention soft -save_model {model}")

@@ -48,6 +48,8 @@ def check(opt: Any) -> None:
     from onmt_varattn.nmt import checkpoint
 
     check_train(opt)
+    if opt.train_from:
+        take_up(opt, checkpoint.load(opt.train_from)["opt"])
     trial = copy.deepcopy(opt)
     logging.disable(logging.CRITICAL)
     try:
@@ -60,8 +62,6 @@ def check(opt: Any) -> None:
     finally:
         logging.disable(logging.NOTSET)
     check_corpora(trial.data)
-    if opt.train_from:
-        take_up(opt, checkpoint.load(opt.train_from)["opt"])
 
 
 def take_up(opt: Any, saved: Any) -> None:

@@ -10,7 +10,6 @@ from onmt.utils.logging import init_logger
 from onmt.utils.parse import ArgumentParser
 from tqdm import tqdm
 
-from onmt_varattn.api import Nowhere
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable, read_lines
@@ -102,9 +101,15 @@ def build(opt: Any, quiet: bool = False) -> Any:
     register()
     from onmt.translate.translator import build_translator
 
+    from onmt_varattn.nmt.model import AlignmentModel
+    from onmt_varattn.nmt.translator import Nowhere
+
     ArgumentParser.validate_translate_opts(opt)
     logger = None if quiet else init_logger(opt.log_file)
-    return build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
+    translator = build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
+    if opt.report_align and isinstance(translator.model, AlignmentModel):
+        raise UserError("-report_align is for transformers; -attn_debug prints the attention of this model")
+    return translator
 
 
 def read_features(opt: Any, lines: int) -> dict[str, list[str]]:

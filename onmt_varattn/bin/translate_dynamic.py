@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onmt_varattn.bin.translate import translate_parser
+from onmt_varattn.bin.translate import translate, translate_parser
 from onmt_varattn.cli import run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable, read_lines
@@ -17,6 +17,8 @@ def main(args: Sequence[str] | None = None) -> None:
 def translate_dynamic(args: Sequence[str] | None = None) -> None:
     """Parse, check, and hand over to OpenNMT."""
     opt = translate_parser(dynamic=True).parse_args(args)
+    if not opt.transforms:  # nothing dynamic: raw text goes the model's own way
+        return translate(opt)
     check_translate(opt)
     if not read_lines(opt.src):
         raise UserError(f"{opt.src}: the file is empty")

@@ -92,3 +92,13 @@ class Translator(onmt.translate.translator.Translator):
 
     def _decode(self, tokens: str) -> str:
         return tokens if self.processing is None else self.processing.tgt.decode(tokens)
+
+
+class Nowhere:
+    """A file for the translator's own output, which knows neither raw text nor line order."""
+
+    def write(self, text: str) -> None:
+        """Forget it."""
+
+    def flush(self) -> None:
+        """Nothing to do."""

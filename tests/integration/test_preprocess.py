@@ -239,7 +239,7 @@ def test_summary(corpus, run):
     assert "test" not in said
     written = re.search(r"written: (.*)\n", said)[1].split()
     assert sorted(written) == sorted(str(path) for path in Path("out").iterdir())
-    assert said.endswith("next: onmt_train -config out/run.yaml -save_model out/run.model\n")
+    assert said.endswith("next: onmt_train -config out/run.yaml -attention soft -save_model out/run.model\n")
 
 
 def test_options_from_a_file(corpus, run):

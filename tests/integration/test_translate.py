@@ -216,12 +216,22 @@ def test_release_refuses_ctranslate2(model, tmp_path, capsys):
     assert "use -format pytorch" in capsys.readouterr().err
 
 
-def test_translate_dynamic_takes_tokens(model, data, tmp_path):
+def test_translate_dynamic_takes_raw_text_or_applies_transforms(model, toy, data, tmp_path):
     output = tmp_path / "out"
-    words = ["-model", model, "-src", f"{data}.test.src", "-output", output, *SHORT]
-    assert call(translate_dynamic.main, *words) == 0
+    words = ["-model", model, "-output", output, *SHORT]
+    assert call(translate_dynamic.main, *words, "-src", toy / "test.de") == 0
+    right = translations(model, toy / "test.de", tmp_path / "right")
+    assert output.read_text("utf-8").split("\n")[:-1] == right
+    transforms = ["-transforms", "filtertoolong", "-src", f"{data}.test.src"]
+    assert call(translate_dynamic.main, *words, *transforms) == 0
     right = translations(model, f"{data}.test.src", tmp_path / "right", "-pretokenized")
     assert output.read_text("utf-8").split("\n")[:-1] == right
+
+
+def test_report_align_is_refused_for_now(model, source, tmp_path, capsys):
+    words = ["-model", model, "-src", source, "-output", tmp_path / "out", "-report_align"]
+    assert call(translate.main, *words) == 2
+    assert "-attn_debug" in capsys.readouterr().err
 
 
 def test_the_server_translates_raw_text(model, raw, tmp_path):

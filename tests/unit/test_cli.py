@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+import torch
 
 from onmt_varattn import opts
 from onmt_varattn.bin.build_vocab import vocabulary_parser
@@ -147,12 +148,14 @@ def test_the_default_score_depends_on_the_decoder():
     ("flags", "words"),
     [
         ("-world_size 2", "needs -gpu_ranks"),
+        ("-gpu_ranks 0", "-gpu_ranks 0: torch finds no CUDA device"),
         ("-decay_on_plateau -1", "must not be negative"),
         ("-valid_steps 0", "-valid_steps 0 must be at least 1"),
         ("-attention soft -truncated_decoder 5", "-truncated_decoder"),
     ],
 )
-def test_training_runs_that_make_no_sense_are_refused(flags, words):
+def test_training_runs_that_make_no_sense_are_refused(flags, words, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=words):
         opts.check_train(models.options(flags))
 
@@ -165,9 +168,12 @@ def test_training_runs_that_make_no_sense_are_refused(flags, words):
         (["-batch_size", "0"], "-batch_size 0"),
         (["-eos_norm", "-1"], "-eos_norm -1.0 must not be negative"),
         (["-eos_norm", "1", "-random_sampling_topk", "5"], "beam search"),
+        (["-gpu", "0"], "-gpu 0: torch finds no CUDA device"),
+        (["-tgt_prefix"], "give them with -tgt"),
     ],
 )
-def test_translation_runs_that_make_no_sense_are_refused(flags, words):
+def test_translation_runs_that_make_no_sense_are_refused(flags, words, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=words):
         opts.check_translate(translate_parser().parse_args([*TRANSLATE, *flags]))
 
