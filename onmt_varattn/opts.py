@@ -4,84 +4,160 @@ Options come in three parts, as OpenNMT's do: `model` options are kept in the ch
 build the same model again, `train` and `translate` options matter for one run.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.objectives import OBJECTIVES
+from onmt_varattn.latent.estimators import ESTIMATORS, Estimator
+from onmt_varattn.latent.objectives import OBJECTIVES, Objective
 from onmt_varattn.latent.scores import SCORES
 
 
 def model_opts(parser: Any) -> None:
     """Options that define a model."""
     _extend_global_attention(parser)
-    group = parser.add_argument_group("Latent attention")
-    group.add(
-        "-attention",
-        "--attention",
+    add = _adder(parser.add_argument_group("Latent attention"))
+    add(
+        "attention",
         choices=list(OBJECTIVES),
-        default=None,
         help="Use the attention decoder of onmt_varattn, trained with this objective. Without it, "
         "OpenNMT-py builds the decoder that its own options ask for.",
     )
-    group.add(
-        "-attention_size",
-        "--attention_size",
+    add(
+        "attention_estimator",
+        choices=sorted(
+            {name for objective in OBJECTIVES.values() for name in objective.estimators} - {"none"}
+        ),
+        help="How the objective's expectation is taken. Default: sample for hard, variational and "
+        "relaxed, enum for marginal. hard: sample or enum; variational: any.",
+    )
+    add(
+        "attention_size",
         type=int,
         default=0,
         help="Size in which queries and source states are compared (mlp and scaled_dot). "
         "0: that of the decoder.",
     )
-    group.add(
-        "-decoder_init",
-        "--decoder_init",
+    add(
+        "decoder_init",
         choices=["zero", "encoder"],
         default="zero",
         help="The decoder's first state: zero, as in the paper, or the encoder's last state "
         "(projected where sizes differ).",
     )
+    add = _adder(parser.add_argument_group("Posterior"))
+    add(
+        "posterior",
+        choices=["amortized", "svi", "savi"],
+        help="Where the posterior of variational and relaxed attention comes from: an inference network "
+        "(amortized, the default), gradient steps for each sentence from a flat start (svi), or "
+        "from the inference network's answer (savi). The last two go with -attention_estimator enum.",
+    )
+    add(
+        "posterior_rnn",
+        choices=["brnn", "rnn", "mean"],
+        help="What the inference network reads source and target with; mean: embeddings alone. "
+        "Default: brnn.",
+    )
+    add("posterior_rnn_size", type=int, help="Size of the inference network. Default: -enc_rnn_size.")
+    add("posterior_layers", type=int, help="Layers of the inference network. Default: -enc_layers.")
+    add("posterior_dropout", type=float, help="Dropout of the inference network. Default: -dropout.")
 
 
 def train_opts(parser: Any) -> None:
     """Options of a training run."""
-    group = parser.add_argument_group("Training (onmt_varattn)")
-    group.add(
-        "-text_processing",
-        "--text_processing",
-        default=None,
+    add = _adder(parser.add_argument_group("Training latent attention"))
+    add("attention_samples", type=int, help="Samples a word. Default: 5 for rws and vimco, else 1.")
+    add("attention_top", type=int, help="Alignments that sum_and_sample sums exactly. Default: 3.")
+    add(
+        "attention_warmup_steps",
+        type=int,
+        help="First train soft attention for this many steps (relaxed: the bound of hard attention by "
+        "enumeration), while the posterior is fitted to the prior. Default: 1000 for relaxed, else 0.",
+    )
+    add("baseline", choices=["soft", "average", "none"], help="Baseline of sampled rewards. Default: soft.")
+    add("kl_weight", type=float, help="Weight of KL(posterior, prior). Default: 1.")
+    add("kl_warmup_steps", type=int, help="Let the KL's weight grow from 0 over this many steps. Default: 0.")
+    add("gumbel_temperature", type=float, help="Temperature of relaxed draws. Default: 0.5.")
+    add("gumbel_min_temperature", type=float, help="Anneal to this temperature. Default: do not anneal.")
+    add("gumbel_anneal_steps", type=int, help="Steps to anneal over, linearly. Default: 10000.")
+    add("gumbel_hard", action="store_true", default=False, help="Straight-through draws.")
+    add(
+        "sparse_function", choices=["entmax15", "sparsemax"], help="Of a sparse posterior. Default: entmax15."
+    )
+    add("svi_steps", type=int, help="Gradient steps of svi and savi. Default: 10.")
+    add("svi_lr", type=float, help="Step size of svi and savi. Default: 1.")
+    add("reward_weight", type=float, help="Weight of the sampled gradient of hard attention. Default: 1.")
+    add("entropy_weight", type=float, help="Weight of the prior's entropy in hard attention. Default: 0.")
+    test_opts(parser)
+    add = _adder(parser.add_argument_group("Training (onmt_varattn)"))
+    add(
+        "text_processing",
         help="Tokenisation and subword models, as written by onmt_preprocess, to keep in the "
         "checkpoint, so that it translates raw text.",
     )
-    group.add(
-        "-decay_on_plateau",
-        "--decay_on_plateau",
+    add(
+        "decay_on_plateau",
         type=int,
         default=0,
         help="Multiply the learning rate by -learning_rate_decay each time this many validations "
         "in a row bring no lower perplexity; replaces the decay by steps. 0: off.",
     )
+    add(
+        "metrics_file",
+        help="With -attention: append each report as a line of JSON here. Default: -save_model with "
+        ".metrics.jsonl; 'none' for no file.",
+    )
+
+
+def test_opts(parser: Any) -> None:
+    """Which alignments are looked at in validation and decoding."""
+    add = _adder(parser.add_argument_group("Attention at test time"))
+    add(
+        "test_attention",
+        choices=["exact", "soft"],
+        help="exact: the mixture over all alignments, whatever the training; soft: their mean. "
+        "Default: as trained (soft for soft, samples for relaxed, else exact).",
+    )
+    add(
+        "kmax",
+        type=int,
+        default=0,
+        help="Mix only the K most probable alignments, renormalised. 0: all. Also for soft models.",
+    )
 
 
 def translate_opts(parser: Any) -> None:
     """Options of a translation run."""
-    group = parser.add_argument_group("Translation (onmt_varattn)")
-    group.add("-beam", "--beam", type=int, dest="beam_size", default=5, help="Same as -beam_size.")
-    group.add(
-        "-eos_norm",
-        "--eos_norm",
+    test_opts(parser)
+    add = _adder(parser.add_argument_group("Translation (onmt_varattn)"))
+    add("beam", type=int, dest="beam_size", default=5, help="Same as -beam_size.")
+    add("attention_samples", type=int, help="Samples a word for relaxed models. Default: 10.")
+    add(
+        "eos_norm",
         type=float,
         default=0.0,
         help="In beam search, subtract this times source length / (length so far + 1) from the "
         "score of ending a translation. The paper uses 3. 0: off.",
     )
-    group.add(
-        "-pretokenized",
-        "--pretokenized",
+    add(
+        "pretokenized",
         action="store_true",
+        default=False,
         help="The source (and -tgt) is already tokenised and split into subwords; leave the "
         "output so. Only matters for models that carry their text processing.",
     )
+
+
+def _adder(group: Any) -> Callable[..., None]:
+    """Add options by name, with one dash or two as OpenNMT has them; unset ones are None."""
+
+    def add(name: str, **kwargs: Any) -> None:
+        group.add(f"-{name}", f"--{name}", **{"default": None, **kwargs})
+
+    return add
 
 
 def _extend_global_attention(parser: Any) -> None:
@@ -95,10 +171,86 @@ def _extend_global_attention(parser: Any) -> None:
     )
 
 
+def objective_of(opt: Any) -> type[Objective]:
+    """The class behind -attention."""
+    return OBJECTIVES[opt.attention]
+
+
+def estimator_of(opt: Any) -> type[Estimator]:
+    """The class behind -attention_estimator."""
+    return ESTIMATORS[objective_of(opt).estimators[opt.attention_estimator]]
+
+
 def resolve_defaults(opt: Any) -> None:
     """Fill in defaults that depend on other options."""
     if opt.global_attention is None:
         opt.global_attention = "mlp" if opt.attention else "general"
+    if not opt.attention:
+        return
+    known = objective_of(opt).estimators
+    if opt.attention_estimator is None:
+        iterated = getattr(opt, "posterior", None) in ("svi", "savi")
+        opt.attention_estimator = "enum" if iterated and "enum" in known else next(iter(known))
+    if opt.attention_estimator in known:
+        for name, (applies, default) in _CONDITIONAL.items():
+            if getattr(opt, name, 0) is None and applies(opt):
+                setattr(opt, name, default(opt) if callable(default) else default)
+
+
+def change_attention(saved: Any, opt: Any) -> None:
+    """Train a saved model with the objective of this run; its sizes stay."""
+    for name in ("attention", "attention_estimator", "gumbel_hard", *_CONDITIONAL):
+        setattr(saved, name, getattr(opt, name))
+
+
+def _has_posterior(opt: Any) -> bool:
+    return objective_of(opt).has_posterior
+
+
+def _has_network(opt: Any) -> bool:
+    return _has_posterior(opt) and opt.posterior != "svi"
+
+
+def _iterates(opt: Any) -> bool:
+    return _has_posterior(opt) and opt.posterior in ("svi", "savi")
+
+
+def _is(*estimators: str) -> Callable[[Any], bool]:
+    return lambda opt: opt.attention_estimator in estimators
+
+
+# Options that only some models have: when they apply, and their default then. The order matters:
+# later conditions look at earlier options.
+_CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
+    "posterior": (_has_posterior, "amortized"),
+    "posterior_rnn": (_has_network, "brnn"),
+    "posterior_rnn_size": (_has_network, lambda opt: opt.enc_rnn_size if opt.rnn_size < 0 else opt.rnn_size),
+    "posterior_layers": (_has_network, lambda opt: opt.enc_layers if opt.layers < 0 else opt.layers),
+    "posterior_dropout": (
+        _has_network,
+        lambda opt: opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout,
+    ),
+    "attention_samples": (
+        lambda opt: _is("sample", "gumbel", "rws", "vimco")(opt),
+        lambda opt: 5 if _is("rws", "vimco")(opt) else 1,
+    ),
+    "attention_top": (_is("sum_and_sample"), 3),
+    "attention_warmup_steps": (
+        lambda opt: opt.attention != "soft",
+        lambda opt: 1000 if opt.attention == "relaxed" else 0,
+    ),
+    "baseline": (lambda opt: estimator_of(opt).needs_baseline, "soft"),
+    "kl_weight": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 1.0),
+    "kl_warmup_steps": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 0),
+    "gumbel_temperature": (_is("gumbel"), 0.5),
+    "gumbel_min_temperature": (_is("gumbel"), lambda opt: opt.gumbel_temperature),
+    "gumbel_anneal_steps": (_is("gumbel"), 10_000),
+    "sparse_function": (_is("sparse"), "entmax15"),
+    "svi_steps": (_iterates, 10),
+    "svi_lr": (_iterates, 1.0),
+    "reward_weight": (lambda opt: opt.attention == "hard" and _is("sample")(opt), 1.0),
+    "entropy_weight": (lambda opt: opt.attention == "hard", 0.0),
+}
 
 
 # What OpenNMT's other decoders and losses have and ours does not: option, value without it.
@@ -120,6 +272,7 @@ def check_model(opt: Any) -> None:
     Raises:
         UserError: one sentence that names the option and what to use.
     """
+    _check_attention(opt)
     for name, value in _NOT_WITH_ATTENTION.items():
         if getattr(opt, name, value) != value:
             raise UserError(
@@ -162,6 +315,80 @@ def check_model(opt: Any) -> None:
             f"-share_embeddings needs equal -src_word_vec_size ({opt.src_word_vec_size}) and "
             f"-tgt_word_vec_size ({opt.tgt_word_vec_size})"
         )
+
+
+def _check_attention(opt: Any) -> None:
+    """Refuse combinations of objective, estimator and their options that make no sense."""
+    known = objective_of(opt).estimators
+    if opt.attention_estimator not in known:
+        fits = " or ".join(known) if list(known) != ["none"] else "none"
+        raise UserError(
+            f"-attention_estimator {opt.attention_estimator} does not go with -attention {opt.attention}; "
+            + (f"use {fits}" if fits != "none" else "leave it out")
+        )
+    for name, (applies, _) in _CONDITIONAL.items():
+        if getattr(opt, name, None) is not None and not applies(opt):
+            raise UserError(
+                f"-{name} does not go with -attention {opt.attention}"
+                + (
+                    ""
+                    if opt.attention_estimator == "none"
+                    else f" -attention_estimator {opt.attention_estimator}"
+                )
+                + (f" -posterior {opt.posterior}" if getattr(opt, "posterior", None) else "")
+                + "; leave it out"
+            )
+    if getattr(opt, "gumbel_hard", False) and opt.attention_estimator != "gumbel":
+        raise UserError("-gumbel_hard is for -attention_estimator gumbel; leave it out")
+    if _iterates(opt) and opt.attention_estimator != "enum":
+        raise UserError(
+            f"-posterior {opt.posterior} does not go with -attention_estimator "
+            f"{opt.attention_estimator}; use enum"
+        )
+    samples = getattr(opt, "attention_samples", None)
+    fewest = estimator_of(opt).fewest_samples
+    if samples is not None and samples < fewest:
+        raise UserError(f"-attention_samples {samples}: {opt.attention_estimator} needs at least {fewest}")
+    for name in (
+        "attention_top",
+        "posterior_layers",
+        "posterior_rnn_size",
+        "svi_steps",
+        "gumbel_anneal_steps",
+    ):
+        if (value := getattr(opt, name, None)) is not None and value < 1:
+            raise UserError(f"-{name} {value} must be at least 1")
+    for name in ("gumbel_temperature", "gumbel_min_temperature", "svi_lr"):
+        if (value := getattr(opt, name, None)) is not None and value <= 0:
+            raise UserError(f"-{name} {value} must be above 0")
+    for name in ("attention_warmup_steps", "kl_warmup_steps", "kl_weight"):
+        if (value := getattr(opt, name, None)) is not None and value < 0:
+            raise UserError(f"-{name} {value} must not be negative")
+    if getattr(opt, "posterior_rnn", None) == "brnn" and opt.posterior_rnn_size % 2:
+        raise UserError(f"-posterior_rnn_size {opt.posterior_rnn_size} must be even, for two directions")
+    smoothing = getattr(opt, "label_smoothing", 0.0)
+    if smoothing and (opt.attention == "marginal" or not estimator_of(opt).linear):
+        raise UserError(
+            f"-label_smoothing {smoothing} does not go with this objective, which takes logarithms of sums "
+            "of likelihoods; leave it out"
+        )
+    check_test(opt, opt.attention)
+
+
+def check_test(opt: Any, attention: str | None) -> None:
+    """Refuse ways of decoding that make no sense for a model with this attention."""
+    kmax, test_attention = getattr(opt, "kmax", 0), getattr(opt, "test_attention", None)
+    if kmax < 0:
+        raise UserError(f"-kmax {kmax} must not be negative")
+    if kmax and test_attention == "soft":
+        raise UserError("-kmax does not go with -test_attention soft; leave one of them out")
+    if attention == "relaxed" and (kmax or test_attention == "exact"):
+        raise UserError(
+            "-kmax and -test_attention exact do not go with -attention relaxed, which has no single "
+            "alignments; use -attention_samples, or -test_attention soft"
+        )
+    if attention is None and (kmax or test_attention):
+        raise UserError("-kmax and -test_attention are for models trained with -attention")
 
 
 def _check_choice(opt: Any, name: str, choices: list[str]) -> None:

@@ -10,7 +10,7 @@ mended for every model, because it fails or misleads on a current torch, is:
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -138,7 +138,9 @@ def _register_training() -> None:
 
     from onmt_varattn.nmt.loss import build_alignment_loss
     from onmt_varattn.nmt.model import AlignmentModel
+    from onmt_varattn.nmt.statistics import AlignmentStatistics, build_report_manager
     from onmt_varattn.nmt.trainer import PlateauOptimizer, Trainer
+    from onmt_varattn.opts import change_attention
 
     stock_loss = onmt.utils.loss.build_loss_compute
 
@@ -148,9 +150,21 @@ def _register_training() -> None:
         return build(model, tgt_field, opt, train)
 
     onmt.utils.loss.build_loss_compute = build_loss_compute
+    onmt.utils.Statistics = AlignmentStatistics
+    onmt.utils.build_report_manager = partial(build_report_manager, onmt.utils.build_report_manager)
     onmt.Trainer = Trainer
     onmt.train_single.Optimizer = PlateauOptimizer
     onmt.bin.train.single_main = train_process
+
+    stock_model_opts = onmt.train_single._get_model_opts
+
+    def get_model_opts(opt: Any, checkpoint: dict[str, Any] | None = None) -> Any:
+        model_opt = stock_model_opts(opt, checkpoint)
+        if checkpoint is not None and opt.attention:
+            change_attention(model_opt, opt)
+        return model_opt
+
+    onmt.train_single._get_model_opts = get_model_opts
 
 
 def train_process(*args: Any, **kwargs: Any) -> None:

@@ -1,12 +1,16 @@
-"""Log-likelihood of the gold word without ever holding all vocabulary logits.
+"""Log-likelihood of the gold word under many alignments, without ever holding all vocabulary logits.
 
-R states times V words is by far the largest tensor of a translation model. Here the rows are
-taken in chunks; within a chunk the logits become, in place, first log probabilities and then
-the gradient with respect to the logits, which at once is multiplied into the gradients of the
-states and of the vocabulary matrix. So no logits outlive their chunk, and nothing is computed
-twice: three matrix products a chunk, as many as the plain way takes.
+R positions times K candidate alignments times V words is by far the largest tensor of a latent
+alignment model. Here positions are taken in chunks. A chunk holds all candidates of its
+positions, so the whole objective can be computed inside it: candidate states, logits, the log
+likelihoods l, and the bound that the objective makes of them. It is differentiated on the spot,
+and what outlives the chunk is the gradient with respect to small things: queries, memory, prior,
+posterior and the vocabulary. So no logits outlive their chunk, and nothing is computed twice:
+three matrix products with the vocabulary, as many as the plain way takes.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -15,122 +19,270 @@ from torch import Tensor
 CHUNK_LOGITS = 2**22  # numbers in a chunk's logits; 16 MB in float32
 
 
-class GoldWords(NamedTuple):
-    """What one pass over the vocabulary says about the gold words."""
+class Words(NamedTuple):
+    """What is known of the gold words under each candidate."""
 
-    loss: Tensor  # scalar, has the gradient: the sum of (smoothed) negative log-likelihoods
-    log_likelihood: Tensor  # R, no gradient: log p(gold word)
-    correct: Tensor  # R, bool: the gold word is the most probable one
+    log_likelihood: Tensor  # l, with gradient; smoothed if labels are
+    correct: Tensor  # bool: the gold word is the most probable one
 
 
-def gold_words(
-    states: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    gold: Tensor,
-    smoothing: float = 0.0,
-    unpredicted: int | None = None,
-    chunk_logits: int = CHUNK_LOGITS,
-) -> GoldWords:
-    """Negative log-likelihood of the gold words under softmax(W h + b).
+class Vocabulary:
+    """softmax(W h + b), and the gradients of W and b as chunks add to them.
 
     With label smoothing e the target distribution has 1 - e on the gold word and shares e among
-    all other words but `unpredicted`; the loss is the cross-entropy to it.
+    all other words but `unpredicted`; l is the negative cross-entropy to it.
 
     Args:
-        states: h, R x D.
         weight: W, V x D.
         bias: b, V.
-        gold: R, word indices.
         smoothing: e.
         unpredicted: a word that never is a target and gets no smoothing mass (padding).
-        chunk_logits: how many logits to hold at a time, at least one row's.
     """
-    loss, log_likelihood, correct = _GoldWords.apply(
-        states, weight, bias, gold, smoothing, unpredicted, chunk_logits
-    )
-    return GoldWords(loss, log_likelihood, correct)
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor, smoothing: float = 0.0, unpredicted: int | None = None
+    ) -> None:
+        self.weight, self.bias = weight, bias
+        self.size = len(weight)
+        self.unpredicted = unpredicted
+        self.others = smoothing / (self.size - 1 - (unpredicted is not None)) if smoothing else 0.0
+        self.on_gold = 1 - smoothing - self.others  # beyond what the gold word gets as one of all words
+        # Under autocast the matrix products run in its type; sums and logarithms do not.
+        device = weight.device.type
+        autocast = torch.is_autocast_enabled(device)
+        self.narrow = torch.get_autocast_dtype(device) if autocast else weight.dtype
+        self.wide = torch.promote_types(self.narrow, torch.float32)
+        self.narrow_weight, self.narrow_bias = (x.detach().to(self.narrow) for x in (weight, bias))
+        self.gradients: tuple[Tensor, Tensor] | None = None
+
+    def log_probs(self, states: Tensor) -> Tensor:
+        """C x D -> C x V. No gradient."""
+        with torch.autocast(states.device.type, enabled=False):
+            logits = torch.addmm(self.narrow_bias, states.detach().to(self.narrow), self.narrow_weight.t())
+            return torch.log_softmax(logits.to(self.wide), dim=1)
+
+    def gold(self, states: Tensor, gold: Tensor) -> Words:
+        """The gold words' log-likelihoods: C x D and C -> C."""
+        return Words(*_Gold.apply(states, gold, self))
+
+    def add_gradient(self, residual: Tensor, states: Tensor) -> None:
+        """Add a chunk's d loss / d logits (C x V, in the narrow type) to the gradients of W and b."""
+        if self.gradients is None:
+            self.gradients = (
+                torch.zeros_like(self.weight, dtype=self.wide),
+                torch.zeros_like(self.bias, dtype=self.wide),
+            )
+        weight, bias = self.gradients
+        bias += residual.sum(0, dtype=self.wide)
+        if self.wide == self.narrow:
+            weight.addmm_(residual.t(), states)
+        else:
+            weight += residual.t() @ states
 
 
-class _GoldWords(torch.autograd.Function):
-    """The gradients are formed in the forward pass and only scaled in the backward pass."""
+class _Gold(torch.autograd.Function):
+    """log p(gold word), whose backward turns the log probabilities into the gradient in place."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        states: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        gold: Tensor,
-        smoothing: float,
-        unpredicted: int | None,
-        chunk_logits: int,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        # Under autocast the matrix products run in its type; sums and logarithms do not.
-        device = states.device.type
-        narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        wide = torch.promote_types(narrow, torch.float32)
-        h, w, b = (tensor.detach().to(narrow) for tensor in (states, weight, bias))
-        with_gradients = any(ctx.needs_input_grad)
-        if with_gradients:
-            grads = (torch.empty_like(h), torch.zeros_like(w, dtype=wide), torch.zeros_like(b, dtype=wide))
-        loss = states.new_zeros((), dtype=wide)
-        log_likelihood = states.new_empty(gold.shape, dtype=wide)
-        correct = torch.empty_like(gold, dtype=torch.bool)
+    def forward(ctx: Any, states: Tensor, gold: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
+        log_probs = vocabulary.log_probs(states)  # C x V
+        here = gold.unsqueeze(1)  # C x 1
+        picked = log_probs.gather(1, here).squeeze(1)
+        correct = log_probs.argmax(1) == gold
+        if vocabulary.others:
+            every = log_probs.sum(1)
+            if vocabulary.unpredicted is not None:
+                every = every - log_probs[:, vocabulary.unpredicted]
+            picked = vocabulary.on_gold * picked + vocabulary.others * every
+        if ctx.needs_input_grad[0]:
+            ctx.vocabulary, ctx.log_probs = vocabulary, log_probs
+            ctx.save_for_backward(states, gold)
+        ctx.mark_non_differentiable(correct)
+        return picked, correct
 
-        words = len(w)
-        others = smoothing / (words - 1 - (unpredicted is not None)) if smoothing else 0.0
-        on_gold = 1 - smoothing - others  # beyond what the gold word gets as one of all words
-        rows = max(1, chunk_logits // words)
-        with torch.autocast(device, enabled=False):
-            for start in range(0, len(gold), rows):
-                chunk = slice(start, start + rows)
-                here = gold[chunk].unsqueeze(1)  # r x 1
-                log_probs = torch.log_softmax(torch.addmm(b, h[chunk], w.t()).to(wide), dim=1)  # r x V
-                correct[chunk] = log_probs.argmax(1) == gold[chunk]
-                log_likelihood[chunk] = log_probs.gather(1, here).squeeze(1)
-                loss -= on_gold * log_likelihood[chunk].sum()
-                if smoothing:
-                    loss -= others * log_probs.sum()
-                    if unpredicted is not None:
-                        loss += others * log_probs[:, unpredicted].sum()
-                if with_gradients:
-                    # d loss / d logits = softmax - target
-                    residual = log_probs.exp_()
-                    residual.scatter_add_(1, here, residual.new_full(here.shape, -on_gold))
-                    if smoothing:
-                        residual -= others
-                        if unpredicted is not None:
-                            residual[:, unpredicted] += others
-                    _accumulate(grads, chunk, residual, h, w)
-        if with_gradients:
-            ctx.save_for_backward(
-                *(g.to(x.dtype) for g, x in zip(grads, (states, weight, bias), strict=True))
-            )
-        ctx.mark_non_differentiable(log_likelihood, correct)
-        return loss, log_likelihood, correct
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        states, gold = ctx.saved_tensors
+        vocabulary: Vocabulary = ctx.vocabulary
+        weights = grads[0].to(vocabulary.wide).unsqueeze(1)  # C x 1
+        # d l / d logits = target - softmax
+        residual = ctx.log_probs.exp_().mul_(-weights)
+        residual.scatter_add_(1, gold.unsqueeze(1), vocabulary.on_gold * weights)
+        if vocabulary.others:
+            residual += vocabulary.others * weights
+            if vocabulary.unpredicted is not None:
+                residual[:, vocabulary.unpredicted] -= vocabulary.others * weights.squeeze(1)
+        ctx.log_probs = None
+        narrow = residual.to(vocabulary.narrow)
+        vocabulary.add_gradient(narrow, states.to(vocabulary.narrow))
+        return (narrow @ vocabulary.narrow_weight).to(states.dtype), None, None
+
+
+@dataclass
+class Candidates:
+    """The alignments that are looked at: K a position, of which some may be padding.
+
+    Either single source positions (`index`) or contexts of any kind (`contexts`).
+    """
+
+    index: Tensor | None = None  # R x K
+    real: Tensor | None = None  # R x K, bool; None: all
+    contexts: Tensor | None = None  # R x K x M
+
+    def rows(self, chunk: slice) -> "Candidates":
+        """The candidates of some positions."""
+        return Candidates(*(x if x is None else x[chunk] for x in (self.index, self.real, self.contexts)))
+
+
+class Triples(NamedTuple):
+    """The real (position, candidate) pairs of all positions, and where each position's begin."""
+
+    position: Tensor  # C
+    candidate: Tensor  # C
+    starts: list[int]  # R + 1
+
+    @classmethod
+    def of(cls, candidates: Candidates, positions: int, device: torch.device) -> "Triples":
+        """List them, position by position."""
+        if candidates.real is not None:
+            position, candidate = candidates.real.nonzero(as_tuple=True)
+            counts = candidates.real.sum(1)
+            starts = [0, *counts.cumsum(0).tolist()]
+            return cls(position, candidate, starts)
+        one = candidates.index if candidates.index is not None else candidates.contexts
+        assert one is not None
+        each = one.size(1)
+        position = torch.arange(positions, device=device).repeat_interleave(each)
+        candidate = torch.arange(each, device=device).repeat(positions)
+        return cls(position, candidate, list(range(0, positions * each + 1, each)))
+
+    def chunks(self, most: int) -> Iterator[slice]:
+        """Runs of positions with at most so many candidates together, but at least one position."""
+        start = 0
+        positions = len(self.starts) - 1
+        while start < positions:
+            stop = start + 1
+            while stop < positions and self.starts[stop + 1] - self.starts[start] <= most:
+                stop += 1
+            yield slice(start, stop)
+            start = stop
+
+
+@dataclass
+class Cells:
+    """The real (position, candidate) cells to compute, and what their states are made of."""
+
+    queries: Tensor  # R x D, the queries' parts of the states
+    contexts: Tensor  # B x D, the contexts' parts
+    which: Tensor  # C, the context of each cell, in the order of `triples`
+    triples: Triples
+    width: int  # K of the widest position
+    gold: Tensor  # R
+    activation: Callable[[Tensor], Tensor]  # from the sum of both parts to a state
+
+    def states(self, part: slice, position: Tensor, queries: Tensor, contexts: Tensor) -> Tensor:
+        """The emission states of some cells: C x D."""
+        return self.activation(queries.index_select(0, position) + contexts.index_select(0, self.which[part]))
+
+    def spread(self, values: Tensor, positions: int, position: Tensor, part: slice) -> Tensor:
+        """A number a cell as a number a candidate, zero where a candidate is padding: C -> r x K."""
+        empty = values.new_zeros(positions, self.width)
+        return empty.index_put((position, self.triples.candidate[part]), values)
+
+
+Bound = Callable[[Tensor, Tensor, slice, tuple[Tensor, ...]], Tensor]
+"""From l (r x K, zero where a candidate is padding), whether the gold word is the most probable
+(r x K), the chunk, and its rows of the given tensors, to the sum to be maximised."""
+
+
+def maximise(
+    bound: Bound,
+    vocabulary: Vocabulary,
+    cells: Cells,
+    rows: tuple[Tensor, ...],
+    chunk_logits: int = CHUNK_LOGITS,
+) -> Tensor:
+    """The negative of a bound on the log-likelihood, summed over positions, with its gradient.
+
+    Args:
+        bound: what the objective makes of the log-likelihoods; it may take notes.
+        vocabulary: W and b.
+        cells: what to compute.
+        rows: tensors with a row a position, handed to the bound and differentiated.
+        chunk_logits: how many logits to hold at a time, at least one position's.
+    """
+    leaves = (cells.queries, cells.contexts, *rows)
+    learn = torch.is_grad_enabled() and any(x.requires_grad for x in (vocabulary.weight, *leaves))
+    gradients = [torch.zeros_like(x) if learn and x.requires_grad else None for x in leaves]
+    total = cells.queries.new_zeros((), dtype=vocabulary.wide)
+    contexts = cells.contexts.detach().requires_grad_(gradients[1] is not None)
+    for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
+        with torch.set_grad_enabled(learn):
+            here = [
+                x[chunk].detach().requires_grad_(learn and x.requires_grad) for x in (cells.queries, *rows)
+            ]
+            hidden = cells.states(part, position, here[0], contexts)
+            words = vocabulary.gold(hidden, cells.gold[chunk].index_select(0, position))
+            positions = chunk.stop - chunk.start
+            l = cells.spread(words.log_likelihood, positions, position, part)
+            correct = cells.spread(words.correct, positions, position, part)
+            value = bound(l, correct, chunk, tuple(here[1:]))
+            if value.requires_grad:
+                value.neg().backward()
+        total -= value.detach()
+        for leaf, gradient in zip(here, [gradients[0], *gradients[2:]], strict=True):
+            if gradient is not None and leaf.grad is not None:
+                gradient[chunk] = leaf.grad
+    if not learn:
+        return total
+    gradients[1] = contexts.grad
+    known = (*(vocabulary.gradients or (None, None)), *gradients)
+    return _Known.apply(total, known, vocabulary.weight, vocabulary.bias, *leaves)
+
+
+class Marginals(NamedTuple):
+    """What a mixture over candidates says about the gold words. No gradients."""
+
+    log_marginal: Tensor  # R, log sum_k w_k exp(l_k)
+    log_likelihood: Tensor  # l, R x K, zero where a candidate is padding
+    correct: Tensor  # R, bool: the gold word is the mixture's most probable one
+
+
+@torch.no_grad()
+def marginalise(
+    vocabulary: Vocabulary, cells: Cells, log_weights: Tensor, chunk_logits: int = CHUNK_LOGITS
+) -> Marginals:
+    """The mixture of all candidates with the given log weights, R x K (minus infinity at padding)."""
+    found = []
+    for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
+        log_probs = vocabulary.log_probs(cells.states(part, position, cells.queries[chunk], cells.contexts))
+        gold = cells.gold[chunk]
+        picked = log_probs.gather(1, gold.index_select(0, position).unsqueeze(1)).squeeze(1)
+        l = cells.spread(picked, len(gold), position, part)
+        weights = log_weights[chunk][position, cells.triples.candidate[part]].unsqueeze(1)
+        mixture = log_probs.new_zeros(len(gold), vocabulary.size)
+        mixture.index_add_(0, position, log_probs.add_(weights).exp_())
+        log_marginal = torch.logsumexp(log_weights[chunk] + l, dim=1)
+        found.append((log_marginal, l, mixture.argmax(1) == gold))
+    return Marginals(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def _chunks(cells: Cells, vocabulary: Vocabulary, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Chunks of positions, their cells, and the position of each cell within the chunk."""
+    for chunk in cells.triples.chunks(max(1, chunk_logits // vocabulary.size)):
+        part = slice(cells.triples.starts[chunk.start], cells.triples.starts[chunk.stop])
+        yield chunk, part, cells.triples.position[part] - chunk.start
+
+
+class _Known(torch.autograd.Function):
+    """A scalar whose gradient is known already, up to the factor that comes in from above."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor | None, ...], *leaves: Tensor) -> Tensor:
+        ctx.gradients = [None if g is None else g.to(x.dtype) for g, x in zip(gradients, leaves, strict=True)]
+        return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         scale = grads[0]
-        return (
-            *(gradient * scale.to(gradient.dtype) for gradient in ctx.saved_tensors),
-            None,
-            None,
-            None,
-            None,
-        )
-
-
-def _accumulate(
-    grads: tuple[Tensor, Tensor, Tensor], chunk: slice, residual: Tensor, h: Tensor, w: Tensor
-) -> None:
-    """Multiply a chunk's d loss / d logits (r x V) into the gradients of states, weight and bias."""
-    grad_states, grad_weight, grad_bias = grads
-    grad_bias += residual.sum(0)
-    narrow = residual.to(h.dtype)
-    torch.mm(narrow, w, out=grad_states[chunk])
-    if grad_weight.dtype == h.dtype:
-        grad_weight.addmm_(narrow.t(), h[chunk])
-    else:
-        grad_weight += narrow.t() @ h[chunk]
+        return None, None, *(None if g is None else g * scale.to(g.dtype) for g in ctx.gradients)

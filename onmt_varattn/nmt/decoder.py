@@ -11,6 +11,7 @@ Only what the next step needs is inside the loop over time. Emission states, the
 the loss come after it, for all positions at once.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
 from onmt.utils.misc import sequence_mask
 from torch import Tensor, nn
 
-from onmt_varattn.latent.alignment import Categorical
+from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.emission import Emission
 from onmt_varattn.latent.scores import SCORES, Score
 
@@ -34,8 +35,9 @@ class Trace:
 
     queries: Tensor  # T x N x D
     contexts: Tensor  # T x N x M, E_p[x_z]
-    prior: Categorical  # over T x N x S
+    prior: Tensor  # T x N x S, scores; minus infinity where the source is padding
     memory: Tensor  # N x S x M; in a beam, one entry for all hypotheses of a sentence
+    posterior: Tensor | None = None  # T x N x S, likewise, in training
 
 
 @dataclass
@@ -65,6 +67,7 @@ class _Memory:
     def __init__(self, vectors: Tensor, score: Score) -> None:
         self.vectors = vectors  # N x S x M
         self.keys = score.keys(vectors)  # N x S x A
+        self.emitted: Tensor | None = None  # N x S x D, the memory's part of emission states
         self.sentences = torch.arange(len(vectors), device=vectors.device).unsqueeze(0)  # 1 x N*Q
         self.queries = 1  # Q, hypotheses a sentence
 
@@ -90,6 +93,8 @@ class _Memory:
                 self.queries = 1
         self.vectors = self.vectors.index_select(0, sentences)
         self.keys = self.keys.index_select(0, sentences)
+        if self.emitted is not None:
+            self.emitted = self.emitted.index_select(0, sentences)
         positions = torch.arange(len(sentences), device=sentences.device)
         self.sentences = positions.repeat_interleave(self.queries).unsqueeze(0)
 
@@ -132,6 +137,7 @@ class AttentionDecoder(DecoderBase):
         self.bridge: nn.Module | None = None
         if initial == "encoder":
             self.bridge = nn.Identity() if size == memory_size else nn.Linear(memory_size, size)
+        self.alternatives: Alternatives = soft
         self.state: dict[str, Any] = {}
 
     @classmethod
@@ -197,13 +203,12 @@ class AttentionDecoder(DecoderBase):
         for embedding in self.embeddings(words):  # N*Q x E
             query, hidden = self.rnn(torch.cat([embedding, context], 1), hidden)  # N*Q x D
             prior = Categorical(self.score(query.view(sentences, -1, self.size), memory.keys), padding)
-            context = prior.expectation(memory.vectors).flatten(0, 1)  # N*Q x M
+            context = prior.mean(memory.vectors).flatten(0, 1)  # N*Q x M
             queries.append(query)
             contexts.append(context)
             scores.append(prior.scores.flatten(0, 1))  # N*Q x S
         self.state.update(hidden=hidden, context=context.unsqueeze(0))
-        prior = Categorical(torch.stack(scores))
-        return Trace(torch.stack(queries), torch.stack(contexts), prior, memory.vectors)
+        return Trace(torch.stack(queries), torch.stack(contexts), torch.stack(scores), memory.vectors)
 
     def forward(
         self, tgt: Tensor, memory_bank: Tensor, memory_lengths: Tensor, step: int | None = None, **_: Any
@@ -220,13 +225,74 @@ class AttentionDecoder(DecoderBase):
             The candidate states, and the prior as attention ("std", T x N x S).
         """
         trace = self.trace(tgt, memory_lengths)
-        states = self.dropout(self.emission(trace.queries, trace.contexts)).unsqueeze(2)  # T x N x 1 x D
-        return CandidateStates(states, states.new_zeros(states.shape[:3])), {"std": trace.prior.probs}
+        prior = Categorical(trace.prior)
+        return self.alternatives(self, trace, prior), {"std": prior.probs}
 
     def update_dropout(self, dropout: float, attention_dropout: float | None = None) -> None:
         """Change the dropout rate in the course of training."""
         self.dropout.p = self.rnn.dropout.p = dropout
         self.embeddings.update_dropout(dropout)
+
+    def emit_aligned(self, trace: Trace, index: Tensor, log_weights: Tensor) -> CandidateStates:
+        """Emission states of single source positions: index and log weights, both T x N x K."""
+        memory: _Memory = self.state["memory"]
+        if memory.emitted is None:
+            memory.emitted = self.emission.context(memory.vectors)
+        sentences, source, size = memory.emitted.shape
+        queries = self.emission.query(trace.queries).unsqueeze(2)  # T x N x 1 x D
+        first = torch.arange(sentences, device=index.device).repeat_interleave(memory.queries) * source
+        rows = memory.emitted.view(-1, size).index_select(0, (index + first.view(1, -1, 1)).flatten())
+        states = torch.tanh(queries + rows.view(*index.shape, size))
+        return CandidateStates(self.dropout(states), log_weights)
+
+    def emit_mixed(self, trace: Trace, contexts: Tensor, log_weights: Tensor) -> CandidateStates:
+        """Emission states of any contexts: T x N x K x M."""
+        states = self.emission(trace.queries.unsqueeze(2), contexts)
+        return CandidateStates(self.dropout(states), log_weights)
+
+
+Alternatives = Callable[[AttentionDecoder, Trace, Categorical], CandidateStates]
+"""Which alignments decoding mixes. All use the prior alone."""
+
+
+def soft(decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
+    """The expected context, as if it were one alignment."""
+    weights = trace.contexts.new_zeros(*trace.contexts.shape[:2], 1)
+    return decoder.emit_mixed(trace, trace.contexts.unsqueeze(2), weights)
+
+
+def exact(decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
+    """Every source position, with its probability."""
+    index = torch.arange(prior.scores.size(-1), device=prior.scores.device).expand_as(prior.scores)
+    return decoder.emit_aligned(trace, index, prior.log_probs)
+
+
+@dataclass(frozen=True)
+class KMax:
+    """The K most probable source positions, renormalised."""
+
+    k: int
+
+    def __call__(self, decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
+        """See `Alternatives`."""
+        return decoder.emit_aligned(trace, *prior.kmax(self.k))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Draws from a Dirichlet prior, equally weighted."""
+
+    samples: int
+
+    def __call__(self, decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
+        """See `Alternatives`."""
+        memory: _Memory = decoder.state["memory"]
+        steps, rows, source = prior.scores.shape
+        scores = prior.scores.unsqueeze(2).expand(-1, -1, self.samples, -1)  # T x N*Q x K x S
+        draws = Dirichlet(scores).rsample().view(steps, len(memory.vectors), -1, source)  # T x N x Q*K x S
+        contexts = (draws @ memory.vectors).view(steps, rows, self.samples, -1)
+        weights = contexts.new_full((steps, rows, self.samples), -math.log(self.samples))
+        return decoder.emit_mixed(trace, contexts, weights)
 
 
 def _join_directions(final: Tensor, layers: int) -> Tensor:

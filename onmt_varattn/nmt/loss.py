@@ -1,42 +1,46 @@
-"""The loss computer: an objective of latent/ in the shape OpenNMT's trainer calls."""
+"""The loss computers: an objective of latent/ in the shape OpenNMT's trainer calls."""
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from onmt.utils import Statistics
 from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
-from onmt_varattn.latent.alignment import Categorical
-from onmt_varattn.latent.likelihood import GoldWords, gold_words
-from onmt_varattn.latent.objectives import OBJECTIVES, Objective, Positions
-from onmt_varattn.nmt.decoder import AttentionDecoder, Trace
-from onmt_varattn.nmt.generator import MixtureGenerator
+from onmt_varattn.latent.alignment import Categorical, Dirichlet
+from onmt_varattn.latent.estimators import Enum, Settings
+from onmt_varattn.latent.likelihood import Candidates, Marginals, Vocabulary, marginalise
+from onmt_varattn.latent.objectives import (
+    Emitter,
+    Hard,
+    Objective,
+    Positions,
+    Soft,
+    build_objective,
+    soft_marginals,
+    warm_up,
+)
+from onmt_varattn.latent.refinement import Refinement
+from onmt_varattn.nmt.decoder import Trace
 from onmt_varattn.nmt.model import AlignmentModel
+from onmt_varattn.nmt.statistics import AlignmentStatistics
+
+VALIDATION_SAMPLES = 10  # of a Dirichlet prior, unless said otherwise
 
 
 class AlignmentLossCompute(LossComputeBase):
     """Loss and statistics of a batch, on its real target positions only.
 
     Args:
-        objective: what is maximised.
-        decoder: emits states.
-        generator: has the vocabulary.
+        model: emits states and has the vocabulary.
         padding: the index of the padding word.
         smoothing: label smoothing.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        decoder: AttentionDecoder,
-        generator: MixtureGenerator,
-        padding: int,
-        smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(criterion=None, generator=generator)
-        self.objective, self.decoder = objective, decoder
-        self.padding, self.smoothing = padding, smoothing
+    def __init__(self, model: AlignmentModel, padding: int, smoothing: float = 0.0) -> None:
+        super().__init__(criterion=None, generator=model.generator)
+        self.decoder, self.padding, self.smoothing = model.decoder, padding, smoothing
 
     @property
     def padding_idx(self) -> int:
@@ -52,41 +56,169 @@ class AlignmentLossCompute(LossComputeBase):
         shard_size: int = 0,
         trunc_start: int = 0,
         trunc_size: int | None = None,
-    ) -> tuple[Tensor, Statistics]:
+    ) -> tuple[Tensor, AlignmentStatistics]:
         """The normalised loss, still to be differentiated, and the batch's statistics.
 
         `shard_size` is not needed: the vocabulary is chunked where its logits arise.
         """
         positions = real_positions(output, batch.tgt[1:, :, 0], self.padding)
-        words = self.objective(positions, self)
-        loss, correct = torch.stack([-words.log_likelihood.sum(), words.correct.sum()]).tolist()
-        return words.loss / normalization, Statistics(loss, len(positions.gold), int(correct))
-
-    def states(self, queries: Tensor, contexts: Tensor) -> Tensor:
-        """The states words are emitted from: ... x D and ... x M -> ... x D."""
-        return self.decoder.dropout(self.decoder.emission(queries, contexts))
-
-    def gold(self, states: Tensor, gold: Tensor) -> GoldWords:
-        """The likelihood of the gold words: R x D and R."""
         vocabulary = self.generator.vocabulary
-        return gold_words(states, vocabulary.weight, vocabulary.bias, gold, self.smoothing, self.padding)
+        emitter = Emitter(
+            self.decoder.emission,
+            Vocabulary(vocabulary.weight, vocabulary.bias, self.smoothing, self.padding),
+            self.decoder.dropout,
+        )
+        loss, report = self.evaluate(positions, emitter)
+        names = list(report)
+        values = torch.stack([report[name].double() for name in names]).tolist()  # one wait for the device
+        sums = dict(zip(names, values, strict=True))
+        stats = AlignmentStatistics(
+            -sums.pop("log_likelihood"), len(positions.gold), int(sums.pop("correct"))
+        )
+        stats.sums = sums
+        return loss / normalization, stats
+
+    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and sums to report: "log_likelihood" (for the perplexity), "correct", and others."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What changes in the course of training."""
+
+    warm_up_steps: int = 0
+    kl_weight: float = 1.0
+    kl_warm_up_steps: int = 0
+    temperature: float = 1.0
+    least_temperature: float = 1.0
+    anneal_steps: int = 1
+
+    def kl_weight_at(self, step: int) -> float:
+        """Grows linearly from 0; counted from the end of the warm-up."""
+        if not self.kl_warm_up_steps:
+            return self.kl_weight
+        return self.kl_weight * min(1.0, max(0, step - self.warm_up_steps) / self.kl_warm_up_steps)
+
+    def temperature_at(self, step: int) -> float:
+        """Falls linearly to the least one."""
+        part = min(1.0, step / self.anneal_steps)
+        return self.temperature + part * (self.least_temperature - self.temperature)
+
+
+class TrainingLoss(AlignmentLossCompute):
+    """An objective, after a warm-up.
+
+    Attributes:
+        step: the training step, set by the trainer.
+    """
+
+    def __init__(
+        self, model: AlignmentModel, padding: int, smoothing: float, objective: Objective, schedule: Schedule
+    ) -> None:
+        super().__init__(model, padding, smoothing)
+        self.objective, self.schedule = objective, schedule
+        enumerated = Enum(Settings())
+        self.first = Hard(enumerated) if objective.prior is Dirichlet else Soft(enumerated)
+        self.step = 1
+
+    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
+        """See the base class. The perplexity is that of the bound."""
+        if self.step <= self.schedule.warm_up_steps:
+            outcome = warm_up(self.first, self.objective, positions, emitter)
+        else:
+            self.objective.estimator.settings.temperature = self.schedule.temperature_at(self.step)
+            outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(self.step))
+        report = dict(outcome.report)
+        bound = report.pop("bound")
+        return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}
+
+
+@dataclass(frozen=True)
+class TestAttention:
+    """Which alignments validation mixes: `exact`, `soft` or `samples`; K-max for k above 0."""
+
+    kind: str
+    k: int = 0
+    samples: int = VALIDATION_SAMPLES
+
+    @property
+    def enumerates(self) -> bool:
+        """All alignments are looked at."""
+        return self.kind == "exact" and not self.k
+
+    def marginals(self, positions: Positions, emitter: Emitter) -> Marginals:
+        """The likelihood of the gold words."""
+        if self.kind == "soft" and not self.k:
+            return soft_marginals(positions, emitter)
+        candidates, log_weights = self._candidates(positions)
+        cells = emitter.cells(positions, candidates)
+        return marginalise(emitter.vocabulary, cells, log_weights, emitter.chunk_logits)
+
+    def _candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
+        prior = Categorical(positions.prior)
+        if self.k:
+            index, log_weights = prior.kmax(self.k)
+            return Candidates(index=index, real=log_weights > float("-inf")), log_weights
+        if self.kind == "exact":
+            return Enum(Settings()).candidates(prior, positions.mix), prior.log_probs
+        draws = [positions.mix(Dirichlet(positions.prior).rsample()) for _ in range(self.samples)]
+        weights = positions.contexts.new_full((len(positions.gold), self.samples), -math.log(self.samples))
+        return Candidates(contexts=torch.stack(draws, 1)), weights
+
+
+class ValidationLoss(AlignmentLossCompute):
+    """The perplexity a model has at test time; with all alignments at hand, its bound as well."""
+
+    def __init__(
+        self, model: AlignmentModel, padding: int, objective: Objective, test_attention: TestAttention
+    ) -> None:
+        super().__init__(model, padding)
+        self.objective, self.test_attention = objective, test_attention
+
+    @torch.no_grad()
+    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
+        """See the base class."""
+        found = self.test_attention.marginals(positions, emitter)
+        total = found.log_marginal.sum()
+        prior = Categorical(positions.prior)
+        report = {
+            "log_likelihood": total,
+            "correct": found.correct.sum(),
+            "prior_entropy": prior.entropy().sum(),
+        }
+        if self.test_attention.enumerates and positions.posterior is not None:
+            scores = positions.posterior
+            if self.objective.refine is not None:
+                scores = self.objective.refine(scores, found.log_likelihood, positions.prior)
+            q = self.objective.estimator.distribution(scores)
+            expected, kl = q.expectation(found.log_likelihood).sum(), q.kl(prior).sum()
+            report |= {
+                "elbo": expected - kl,
+                "xent": -expected,
+                "kl": kl,
+                "posterior_entropy": q.entropy().sum(),
+            }
+        return -total, report
 
 
 def real_positions(trace: Trace, gold: Tensor, padding: int) -> Positions:
     """Take the padding out of a batch: T x N positions -> R."""
     flat_gold = gold.flatten()  # T*N
-    real = flat_gold.ne(padding).nonzero().squeeze(1)  # R
+    place = flat_gold.ne(padding).nonzero().squeeze(1)  # R
 
     def rows(tensor: Tensor) -> Tensor:
-        return tensor.flatten(0, 1).index_select(0, real)
+        return tensor.flatten(0, 1).index_select(0, place)
 
     return Positions(
         queries=rows(trace.queries),
         contexts=rows(trace.contexts),
-        prior=Categorical(rows(trace.prior.scores)),
+        prior=rows(trace.prior),
+        posterior=None if trace.posterior is None else rows(trace.posterior),
         memory=trace.memory,
-        sentence=real % gold.size(1),
-        gold=flat_gold.index_select(0, real),
+        place=place,
+        steps=len(gold),
+        gold=flat_gold.index_select(0, place),
     )
 
 
@@ -94,10 +226,53 @@ def build_alignment_loss(
     model: AlignmentModel, tgt_field: Any, opt: Any, train: bool = True
 ) -> AlignmentLossCompute:
     """The loss computer that the options ask for; validation has no label smoothing."""
-    return AlignmentLossCompute(
-        OBJECTIVES[opt.attention](),
-        model.decoder,
-        model.generator,
-        padding=tgt_field.vocab.stoi[tgt_field.pad_token],
-        smoothing=opt.label_smoothing if train else 0.0,
+    padding = tgt_field.vocab.stoi[tgt_field.pad_token]
+    objective = _objective(opt)
+    if not train:
+        return ValidationLoss(model, padding, objective, test_attention_of(opt, opt.attention))
+    schedule = Schedule(
+        opt.attention_warmup_steps or 0,
+        1.0 if opt.kl_weight is None else opt.kl_weight,
+        opt.kl_warmup_steps or 0,
+        opt.gumbel_temperature or 1.0,
+        opt.gumbel_min_temperature or opt.gumbel_temperature or 1.0,
+        opt.gumbel_anneal_steps or 1,
     )
+    return TrainingLoss(model, padding, opt.label_smoothing, objective, schedule)
+
+
+def test_attention_of(opt: Any, attention: str) -> TestAttention:
+    """How a model is to be used at test time: as the options say, or as it was trained."""
+    natural = {"soft": "soft", "relaxed": "samples"}.get(attention, "exact")
+    return TestAttention(
+        opt.test_attention or natural, opt.kmax, getattr(opt, "attention_samples", None) or VALIDATION_SAMPLES
+    )
+
+
+def _objective(opt: Any) -> Objective:
+    refine = None
+    if opt.posterior in ("svi", "savi"):
+        refine = Refinement(opt.svi_steps, opt.svi_lr, flat=opt.posterior == "svi")
+    settings = Settings(
+        samples=opt.attention_samples or 1,
+        top=opt.attention_top or 3,
+        temperature=opt.gumbel_temperature or 1.0,
+        hard_gumbel=opt.gumbel_hard,
+        reward_weight=1.0 if opt.reward_weight is None else opt.reward_weight,
+        normalise=_sparse_function(opt.sparse_function) if opt.sparse_function else None,
+    )
+    return build_objective(
+        opt.attention,
+        opt.attention_estimator,
+        settings,
+        baseline=opt.baseline or "none",
+        entropy_weight=opt.entropy_weight or 0.0,
+        refine=refine,
+    )
+
+
+def _sparse_function(name: str) -> Any:
+    import entmax
+
+    function = getattr(entmax, name)
+    return lambda scores: function(scores, dim=-1)

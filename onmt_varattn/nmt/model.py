@@ -5,20 +5,44 @@ from typing import Any
 import onmt.model_builder as builder
 import torch
 from onmt.models import NMTModel
+from onmt.utils.logging import logger
 from onmt.utils.misc import use_gpu
 from onmt.utils.parse import ArgumentParser
 from torch import Tensor, nn
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint as checkpoints
-from onmt_varattn.nmt.decoder import AttentionDecoder, Trace
+from onmt_varattn.nmt.decoder import Alternatives, AttentionDecoder, KMax, Samples, Trace, exact, soft
 from onmt_varattn.nmt.generator import MixtureGenerator
+from onmt_varattn.nmt.posterior import Posterior
+from onmt_varattn.opts import check_test
+
+DECODING_SAMPLES = 10  # of a Dirichlet prior, unless said otherwise
 
 
 class AlignmentModel(NMTModel):
-    """Encoder and attention decoder. The loss, not the model, knows the objective."""
+    """Encoder, attention decoder, and for some objectives a posterior.
+
+    The loss, not the model, knows the objective.
+
+    Args:
+        encoder: OpenNMT's.
+        decoder: ours.
+        posterior: the inference network; never asked in translation.
+        flat_posterior: have a uniform posterior in its place (to be refined).
+    """
 
     decoder: AttentionDecoder
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        decoder: AttentionDecoder,
+        posterior: Posterior | None = None,
+        flat_posterior: bool = False,
+    ) -> None:
+        super().__init__(encoder, decoder)
+        self.posterior, self.flat_posterior = posterior, flat_posterior
 
     def forward(
         self, src: Tensor, tgt: Tensor, lengths: Tensor, bptt: bool = False, with_align: bool = False
@@ -34,7 +58,21 @@ class AlignmentModel(NMTModel):
         """
         final, memory_bank, lengths = self.encoder(src, lengths)
         self.decoder.init_state(src, memory_bank, final)
-        return self.decoder.trace(tgt[:-1], lengths), {}
+        trace = self.decoder.trace(tgt[:-1], lengths)
+        if self.posterior is not None:
+            words = tgt[1:]
+            padding = self.decoder.embeddings.word_padding_idx
+            trace.posterior = self.posterior(
+                self.encoder.embeddings(src),
+                lengths,
+                self.decoder.embeddings(words),
+                words[:, :, 0].ne(padding).sum(0),
+            )
+        elif self.flat_posterior:
+            trace.posterior = torch.zeros_like(trace.prior).masked_fill(
+                trace.prior == float("-inf"), float("-inf")
+            )
+        return trace, {}
 
 
 def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
@@ -45,7 +83,13 @@ def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
     target_embeddings = builder.build_embeddings(opt, fields["tgt"], for_encoder=False)
     if opt.share_embeddings:
         target_embeddings.word_lut.weight = source_embeddings.word_lut.weight
-    return AlignmentModel(encoder, AttentionDecoder.from_opt(opt, target_embeddings))
+    posterior = None
+    if opt.posterior in ("amortized", "savi"):
+        posterior = Posterior.from_opt(
+            opt, source_embeddings.embedding_size, target_embeddings.embedding_size
+        )
+    decoder = AttentionDecoder.from_opt(opt, target_embeddings)
+    return AlignmentModel(encoder, decoder, posterior, flat_posterior=opt.posterior == "svi")
 
 
 def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
@@ -58,6 +102,9 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
         model.generator = MixtureGenerator(model.generator[0])
     if checkpoint is not None:
         missing = _parameter_names(model) - checkpoint["model"].keys()
+        if any(name.startswith("posterior.") for name in missing):
+            logger.info("The checkpoint has no posterior: it starts from random parameters.")
+            missing = {name for name in missing if not name.startswith("posterior.")}
         if missing:
             raise UserError(
                 f"the checkpoint does not fit this model: it has no {sorted(missing)[0]}"
@@ -90,4 +137,24 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
         if opt.gpu >= 0:
             raise UserError("-int8 is for the CPU; leave out -gpu")
         torch.ao.quantization.quantize_dynamic(model, inplace=True)
+    if isinstance(model, AlignmentModel):
+        model.decoder.alternatives = alternatives_of(opt, model_opt.attention)
+    else:
+        check_test(opt, None)
     return checkpoint["vocab"], model.eval(), model_opt
+
+
+def alternatives_of(opt: Any, attention: str) -> Alternatives:
+    """What decoding mixes: what the options say, or what fits the training.
+
+    Args:
+        opt: options of a translation run (or of a training run, for its validation).
+        attention: the objective the model was trained with.
+    """
+    check_test(opt, attention)
+    if opt.kmax:
+        return KMax(opt.kmax)
+    if attention == "relaxed" and opt.test_attention != "soft":
+        return Samples(opt.attention_samples or DECODING_SAMPLES)
+    natural = "soft" if attention == "soft" else "exact"
+    return {"soft": soft, "exact": exact}[opt.test_attention or natural]

@@ -18,6 +18,11 @@ class Trainer(onmt.Trainer):
         super().__init__(*args, **kwargs)
         self.n_gpu: int = max(self.n_gpu, 1)
 
+    def _gradient_accumulation(self, *args: Any, **kwargs: Any) -> None:
+        """One training step; schedules need to know which."""
+        self.train_loss.step = self.optim.training_step
+        super()._gradient_accumulation(*args, **kwargs)
+
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
         """Validate, and let the learning rate follow."""
         stats = super().validate(valid_iter, moving_average)
@@ -77,6 +82,14 @@ class PlateauOptimizer(Optimizer):
         return {**state, "plateau": dict(self._plateau)} if self._patience else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a saved state; one without a plateau is OpenNMT's own."""
+        """Take up a saved state; one without a plateau is OpenNMT's own.
+
+        The state of a model with other parameters (before it got a posterior, say) fits no more.
+        """
+        saved = state_dict.get("optimizer", {}).get("param_groups", [])
+        ours = self._optimizer.param_groups
+        if saved and [len(group["params"]) for group in saved] != [len(group["params"]) for group in ours]:
+            logger.info("The model has other parameters than in the checkpoint: the optimiser starts anew.")
+            state_dict = {name: value for name, value in state_dict.items() if name != "optimizer"}
         super().load_state_dict(state_dict)
         self._plateau.update(state_dict.get("plateau", {}))

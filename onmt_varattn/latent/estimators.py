@@ -1,0 +1,256 @@
+"""Estimators: which alignments are looked at to take an expectation of l under q.
+
+With l_i the gold word's log-likelihood under alignment i, B a baseline, and sg "no gradient":
+
+    enum             sum_i q_i l_i
+    sparse           the same, where q (sparsemax or entmax) has few i with q_i > 0
+    sample           mean over z ~ q of  l_z + sg(l_z - B) log q_z            REINFORCE
+    sum_and_sample   the k most probable i summed; one z ~ q for the rest, of mass m:
+                     sum_top q_i l_i + sg(m) (l_z + sg(l_z - B) log q_z) + B m
+    gumbel           l at the context of a relaxed draw softmax((log q + g) / tau)
+    reparameterised  l at the context of a Dirichlet draw
+    rws              w ~ p f / q over K draws: sum_k sg(w_k) (log p + l + log q)
+    vimco            L = log 1/K sum_k p f / q, and sg(L - L without k) log q_k
+
+Written are surrogates, whose gradient is the (estimate of the) gradient of the bound.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.latent.alignment import Categorical, Dirichlet, Sparse
+from onmt_varattn.latent.likelihood import Candidates
+from onmt_varattn.latent.registry import Registry
+
+ESTIMATORS: Registry[type["Estimator"]] = Registry("attention estimator")
+
+Mix = Callable[[Tensor], Tensor]
+"""From weights over source positions to contexts: R x S -> R x M."""
+
+
+@dataclass
+class Settings:
+    """What estimators can be told."""
+
+    samples: int = 1
+    top: int = 3  # summed exactly by sum_and_sample
+    temperature: float = 0.5
+    hard_gumbel: bool = False
+    reward_weight: float = 1.0
+    normalise: Callable[[Tensor], Tensor] | None = None  # scores to sparse probabilities
+
+
+class Estimate(NamedTuple):
+    """A bound at each position."""
+
+    surrogate: Tensor  # R, to be differentiated
+    bound: Tensor  # R, its value
+    log_likelihood: Tensor  # R, the value of E[l]
+    kl: Tensor  # R, KL(q, p)
+    reward: Tensor | None = None  # R x K, l - B, where it drives the gradient
+
+
+class Estimator:
+    """Base class: expectations under a categorical q, KL(q, p) in closed form."""
+
+    needs_baseline = False
+    linear = True  # the bound is linear in l, so that smoothed labels make sense; it has a KL term
+    fewest_samples = 1
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def distribution(self, scores: Tensor) -> Any:
+        """The posterior that scores R x S stand for."""
+        return Categorical(scores)
+
+    def candidates(self, q: Any, mix: Mix) -> Candidates:
+        """The alignments to look at."""
+        raise NotImplementedError
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The expectation of l (R x K) under q: surrogate R, value R, reward R x K."""
+        raise NotImplementedError
+
+    def estimate(
+        self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
+    ) -> Estimate:
+        """E_q[l] - KL(q, p)."""
+        surrogate, value, reward = self.expectation(l, q, candidates, baseline)
+        kl = q.kl(p)
+        bound = (value - kl).detach()
+        return Estimate(surrogate - kl_weight * kl, bound, value.detach(), kl.detach(), reward)
+
+
+@ESTIMATORS.register("enum")
+class Enum(Estimator):
+    """Every alignment."""
+
+    def candidates(self, q: Any, mix: Mix) -> Candidates:
+        """All positions that can have mass."""
+        positions, width = q.scores.shape
+        index = torch.arange(width, device=q.scores.device).expand(positions, width)
+        return Candidates(index=index, real=q.support)
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See the base class."""
+        value = q.expectation(l)
+        return value, value, None
+
+
+@ESTIMATORS.register("sparse")
+class SparseEnum(Enum):
+    """Every alignment that a sparse posterior leaves any mass."""
+
+    def distribution(self, scores: Tensor) -> Sparse:
+        """Sparsemax or entmax of the scores."""
+        assert self.settings.normalise is not None
+        return Sparse(self.settings.normalise(scores))
+
+
+@ESTIMATORS.register("sample")
+class Sample(Estimator):
+    """A few draws from q."""
+
+    needs_baseline = True
+
+    def candidates(self, q: Any, mix: Mix) -> Candidates:
+        """See the base class."""
+        return Candidates(index=q.sample(self.settings.samples))
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See the base class."""
+        reward = l.detach() - baseline.unsqueeze(1)
+        surrogate = l + self.settings.reward_weight * reward * q.log_prob(candidates.index)
+        return surrogate.mean(1), l.mean(1), reward
+
+
+@ESTIMATORS.register("sum_and_sample")
+class SumAndSample(Estimator):
+    """The most probable alignments exactly, one draw for all others: Rao-Blackwellised REINFORCE."""
+
+    needs_baseline = True
+
+    def candidates(self, q: Any, mix: Mix) -> Candidates:
+        """The top ones, and in the last column the draw; it is padding where the top ones are all."""
+        probs = q.probs.detach()
+        top, index = probs.topk(min(self.settings.top, probs.size(1)), dim=1)
+        rest = probs.scatter(1, index, 0.0)
+        left = rest.sum(1, keepdim=True) > 0
+        draw = torch.multinomial(rest.masked_fill(~left, 1.0), 1)
+        return Candidates(index=torch.cat([index, draw], 1), real=torch.cat([top > 0, left], 1))
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See the base class."""
+        assert candidates.index is not None
+        assert candidates.real is not None
+        left = candidates.real[:, -1]
+        top = q.probs.gather(1, candidates.index[:, :-1])
+        rest = torch.where(left, 1 - top.sum(1), 0.0)  # m
+        drawn = torch.where(left, q.log_prob(candidates.index[:, -1:]).squeeze(1), 0.0)
+        exact, one = (top * l[:, :-1]).sum(1), l[:, -1]
+        reward = one.detach() - baseline
+        surrogate = exact + rest.detach() * (one + reward * drawn) + baseline * rest
+        return surrogate, exact + rest * one, (rest.detach() * reward).unsqueeze(1)
+
+
+class _Contexts(Estimator):
+    """Draws that are mixtures of positions: gradients go through them."""
+
+    def draw(self, q: Any) -> Tensor:
+        """Weights over positions, with gradient: R x S."""
+        raise NotImplementedError
+
+    def candidates(self, q: Any, mix: Mix) -> Candidates:
+        """See the base class."""
+        return Candidates(contexts=torch.stack([mix(self.draw(q)) for _ in range(self.settings.samples)], 1))
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See the base class."""
+        return l.mean(1), l.mean(1), None
+
+
+@ESTIMATORS.register("gumbel")
+class Gumbel(_Contexts):
+    """Relaxed draws from a categorical q."""
+
+    def draw(self, q: Any) -> Tensor:
+        """See the base class."""
+        return q.gumbel_sample(self.settings.temperature, self.settings.hard_gumbel)
+
+
+@ESTIMATORS.register("reparameterised")
+class Reparameterised(_Contexts):
+    """Draws from a Dirichlet q."""
+
+    def distribution(self, scores: Tensor) -> Dirichlet:
+        """Concentrations exp(score)."""
+        return Dirichlet(scores)
+
+    def draw(self, q: Any) -> Tensor:
+        """See the base class."""
+        return q.rsample()
+
+
+class _Weighted(Sample):
+    """Several draws, weighted by w = p f / q: bounds without a KL term."""
+
+    linear = False
+    needs_baseline = False
+
+    def log_weights(self, l: Tensor, p: Any, q: Any, candidates: Candidates) -> tuple[Tensor, Tensor, Tensor]:
+        """log w, log p and log q of the draws, each R x K."""
+        index = candidates.index
+        log_p, log_q = p.log_prob(index), q.log_prob(index)
+        return log_p + l - log_q, log_p, log_q
+
+
+@ESTIMATORS.register("rws")
+class ReweightedWakeSleep(_Weighted):
+    """Reweighted wake-sleep (Bornschein and Bengio, 2015), wake phase for p and q."""
+
+    def estimate(
+        self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
+    ) -> Estimate:
+        """See the module."""
+        log_w, log_p, log_q = self.log_weights(l, p, q, candidates)
+        weights = torch.softmax(log_w.detach(), dim=1)
+        surrogate = (weights * (log_p + l + log_q)).sum(1)
+        bound = torch.logsumexp(log_w.detach(), dim=1) - math.log(l.size(1))
+        return Estimate(surrogate, bound, l.detach().mean(1), q.kl(p).detach())
+
+
+@ESTIMATORS.register("vimco")
+class Vimco(_Weighted):
+    """The multi-sample bound with leave-one-out baselines (Mnih and Rezende, 2016)."""
+
+    fewest_samples = 2
+
+    def estimate(
+        self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
+    ) -> Estimate:
+        """See the module. Without draw k, its log weight is the mean of the others'."""
+        log_w, _, log_q = self.log_weights(l, p, q, candidates)
+        samples = l.size(1)
+        bound = torch.logsumexp(log_w, dim=1) - math.log(samples)
+        fixed = log_w.detach()
+        mean_of_others = (fixed.sum(1, keepdim=True) - fixed) / (samples - 1)  # R x K
+        without = fixed.unsqueeze(1) + torch.diag_embed(mean_of_others - fixed)  # R x K x K
+        reward = bound.detach().unsqueeze(1) - (torch.logsumexp(without, dim=2) - math.log(samples))
+        surrogate = bound + (reward * log_q).sum(1)
+        return Estimate(surrogate, bound.detach(), l.detach().mean(1), q.kl(p).detach(), reward)

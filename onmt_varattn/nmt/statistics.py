@@ -1,0 +1,110 @@
+"""What training and validation report, beyond OpenNMT's perplexity and accuracy."""
+
+import json
+import math
+import time
+from typing import Any
+
+import onmt.utils.report_manager
+from onmt.utils import Statistics
+from onmt.utils.logging import logger
+
+
+class AlignmentStatistics(Statistics):
+    """OpenNMT's statistics, with named sums over target words.
+
+    Without any names it is OpenNMT's own, to the letter.
+    """
+
+    def __init__(self, *args: Any, sums: dict[str, float] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sums = dict(sums or {})
+
+    def update(self, stat: Any, update_n_src_words: bool = False) -> None:
+        """Add another's counts to this one's."""
+        super().update(stat, update_n_src_words)
+        for name, value in getattr(stat, "sums", {}).items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def metrics(self) -> dict[str, float]:
+        """Means per target word. Perplexities are exp of the mean; a reward has its variance too."""
+        if not self.n_words:
+            return {}
+        means = {name: value / self.n_words for name, value in self.sums.items()}
+        if "squared_reward" in means:
+            means["reward_variance"] = means.pop("squared_reward") - means["reward"] ** 2
+        if "elbo" in means:
+            means["exp_elbo"] = math.exp(min(-means["elbo"], 100))
+        return means
+
+    def output(self, step: int, num_steps: int, learning_rate: float, start: float) -> None:
+        """OpenNMT's line, and one of ours if there is something to say."""
+        super().output(step, num_steps, learning_rate, start)
+        if self.sums:
+            logger.info("  " + "; ".join(f"{name}: {value:.3f}" for name, value in self.metrics().items()))
+
+    def log_tensorboard(
+        self, prefix: str, writer: Any, learning_rate: float, patience: int | None, step: int
+    ) -> None:
+        """OpenNMT's curves and ours."""
+        super().log_tensorboard(prefix, writer, learning_rate, patience, step)
+        for name, value in self.metrics().items():
+            writer.add_scalar(f"{prefix}/{name}", value, step)
+
+
+class ReportManager(onmt.utils.report_manager.ReportMgr):
+    """OpenNMT's report manager, which also appends every report to a file of JSON lines.
+
+    Args:
+        path: the file; None for none.
+        args: as for OpenNMT's.
+        kwargs: likewise.
+    """
+
+    def __init__(self, path: str | None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.path = path
+
+    def _report_training(
+        self, step: int, num_steps: int, learning_rate: float, patience: int | None, report_stats: Any
+    ) -> Any:
+        self._append("train", step, learning_rate, report_stats)
+        return super()._report_training(step, num_steps, learning_rate, patience, report_stats)
+
+    def _report_step(
+        self, lr: float, patience: int | None, step: int, train_stats: Any = None, valid_stats: Any = None
+    ) -> None:
+        super()._report_step(lr, patience, step, train_stats, valid_stats)
+        if valid_stats is not None:
+            metrics = valid_stats.metrics()
+            if metrics:
+                self.log("Validation " + "; ".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
+            self._append("valid", step, lr, valid_stats)
+
+    def _append(self, part: str, step: int, learning_rate: float, stats: Any) -> None:
+        if self.path is None or not stats.n_words:
+            return
+        line = {
+            "part": part,
+            "step": step,
+            "words": stats.n_words,
+            "ppl": stats.ppl(),
+            "accuracy": stats.accuracy(),
+            "learning_rate": learning_rate,
+            "time": round(time.time(), 3),
+            **stats.metrics(),
+        }
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def build_report_manager(stock: Any, opt: Any, gpu_rank: int) -> Any:
+    """OpenNMT's report manager, or ours around the same writer for models with -attention."""
+    manager = stock(opt, gpu_rank)
+    if not opt.attention:
+        return manager
+    path = opt.metrics_file or f"{opt.save_model}.metrics.jsonl"
+    only_first = None if path == "none" or gpu_rank > 0 else path
+    return ReportManager(
+        only_first, manager.report_every, manager.start_time, tensorboard_writer=manager.tensorboard_writer
+    )
