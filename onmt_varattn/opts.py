@@ -197,10 +197,47 @@ def resolve_defaults(opt: Any) -> None:
                 setattr(opt, name, default(opt) if callable(default) else default)
 
 
+def take_up(opt: Any, saved: Any) -> None:
+    """Fill in the options of a run that goes on with a checkpoint (`-train_from`).
+
+    OpenNMT builds the model from the options saved with it, whatever this run says of sizes. The
+    objective may change: what this run does not say is as it was, as far as it still applies.
+    """
+    attention = getattr(saved, "attention", None)
+    if attention is None:
+        if opt.attention:
+            raise UserError(
+                f"-attention {opt.attention}: {opt.train_from} holds a model with OpenNMT-py's own decoder"
+            )
+        return
+    for name in ("enc_rnn_size", "dec_rnn_size", "enc_layers", "dec_layers", "rnn_type", "encoder_type"):
+        setattr(opt, name, getattr(saved, name))
+    opt.rnn_size = opt.layers = -1
+    for name in _NETWORK:
+        before, now = getattr(saved, name), getattr(opt, name)
+        if before is not None and now is not None and before != now:
+            raise UserError(f"-{name} {now}: the posterior in {opt.train_from} has {before}; leave it out")
+    changed = opt.attention not in (None, attention)
+    estimator = opt.attention_estimator
+    changed = changed or estimator not in (None, saved.attention_estimator)
+    opt.attention = opt.attention or attention
+    if not changed:
+        opt.attention_estimator = saved.attention_estimator
+    for name in _CONDITIONAL:
+        if getattr(opt, name) is None and (name in _NETWORK or not changed):
+            setattr(opt, name, getattr(saved, name))
+    if not OBJECTIVES[opt.attention].has_posterior:
+        for name in _NETWORK:
+            setattr(opt, name, None)
+
+
 def change_attention(saved: Any, opt: Any) -> None:
     """Train a saved model with the objective of this run; its sizes stay."""
     for name in ("attention", "attention_estimator", "gumbel_hard", *_CONDITIONAL):
         setattr(saved, name, getattr(opt, name))
+
+
+_NETWORK = ("posterior_rnn", "posterior_rnn_size", "posterior_layers", "posterior_dropout")
 
 
 def _has_posterior(opt: Any) -> bool:
@@ -414,6 +451,8 @@ def check_train(opt: Any) -> None:
     for name in ("valid_steps", "report_every", "batch_size", "valid_batch_size"):
         if getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
+    if not opt.attention:
+        check_test(opt, None)
     if opt.attention and opt.truncated_decoder:
         raise UserError("-truncated_decoder does not go with -attention; leave it out")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.opts import check_train
+from onmt_varattn.opts import check_train, take_up
 from onmt_varattn.plugin import register
 
 
@@ -62,16 +62,6 @@ def check(opt: Any) -> None:
     finally:
         logging.disable(logging.NOTSET)
     check_corpora(trial.data)
-
-
-def take_up(opt: Any, saved: Any) -> None:
-    """Go on with the model of a checkpoint: OpenNMT builds it from the options saved with it."""
-    attention = getattr(saved, "attention", None)
-    if opt.attention and not attention:
-        raise UserError(
-            f"-attention {opt.attention}: {opt.train_from} holds a model with OpenNMT-py's own decoder"
-        )
-    opt.attention = opt.attention or attention
 
 
 def check_corpora(corpora: dict[str, dict[str, Any]]) -> None:

@@ -20,7 +20,7 @@ def parameters(path):
 
 
 def test_checkpoints_are_written_and_hold_the_text_processing(model, data):
-    assert sorted(p.name for p in model.parent.iterdir()) == ["soft_step_150.pt", "soft_step_300.pt"]
+    assert sorted(p.name for p in model.parent.glob("*.pt")) == ["soft_step_150.pt", "soft_step_300.pt"]
     loaded = checkpoint.load(str(model))
     assert loaded["opt"].attention == "soft"
     from onmt_varattn.text import TextProcessing

@@ -1,0 +1,223 @@
+"""Every cell of the table objective x estimator, from the command line: train, resume, translate."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import onmt_varattn
+from onmt_varattn.bin import train, translate
+from onmt_varattn.latent.objectives import OBJECTIVES
+from onmt_varattn.nmt import checkpoint
+from tests.conftest import SIZES, STEPS, call
+
+CELLS = [
+    f"-attention {name}" + ("" if estimator == "none" else f" -attention_estimator {estimator}")
+    for name, objective in OBJECTIVES.items()
+    for estimator in objective.estimators
+]
+VARIANTS = [
+    "-attention variational",
+    "-attention variational -posterior_rnn brnn",
+    "-attention variational -posterior_rnn rnn -posterior_rnn_size 14 -posterior_layers 2 -posterior_dropout 0.2",
+    "-attention variational -posterior_rnn mean -rnn_type GRU",
+    "-attention variational -posterior svi -svi_steps 2 -svi_lr 0.5",
+    "-attention variational -posterior savi -svi_steps 2",
+    "-attention variational -attention_estimator gumbel -gumbel_hard -gumbel_temperature 1 "
+    "-gumbel_min_temperature 0.5 -gumbel_anneal_steps 4",
+    "-attention variational -attention_estimator sparse -sparse_function sparsemax",
+    "-attention variational -attention_warmup_steps 3 -kl_warmup_steps 3 -kl_weight 0.5 -attention_samples 3",
+    "-attention variational -baseline average -label_smoothing 0.1",
+    "-attention hard -reward_weight 0.5 -entropy_weight 0.01 -baseline none",
+    "-attention relaxed -attention_warmup_steps 2 -attention_samples 2",
+]
+FEW = "-train_steps 6 -valid_steps 6 -report_every 3 -batch_size 16"
+
+
+def run(data, directory, flags, name="m"):
+    words = f"-config {data}.yaml {SIZES} {STEPS} {FEW} {flags} -save_model {directory}/{name}"
+    assert call(train.main, *words.split(), "-log_file", directory / f"{name}.log") == 0
+    return directory / f"{name}_step_6.pt"
+
+
+def generative(path):
+    """Parameters of the model, without the posterior's."""
+    loaded = checkpoint.load(str(path))
+    values = {**loaded["model"], **{f"generator.{k}": v for k, v in loaded["generator"].items()}}
+    return {name: value for name, value in values.items() if not name.startswith("posterior.")}
+
+
+@pytest.mark.parametrize("flags", [*CELLS, *VARIANTS])
+def test_every_cell_trains_resumes_and_translates(data, toy, tmp_path, flags):
+    model = run(data, tmp_path, flags)
+    values = generative(model)
+    assert all(torch.isfinite(value).all() for value in values.values())
+    more = f"{flags} -train_from {model} -train_steps 9 -valid_steps 9"
+    words = f"-config {data}.yaml {STEPS} {FEW} {more} -save_model {tmp_path}/more"
+    assert call(train.main, *words.split()) == 0
+    after = generative(tmp_path / "more_step_9.pt")
+    assert any(not torch.equal(after[name], values[name]) for name in values)
+    relaxed = "relaxed" in flags
+    ways = ["", "-test_attention soft"] + (
+        ["-attention_samples 3"] if relaxed else ["-kmax 2", "-test_attention exact"]
+    )
+    for way in ways:
+        words = (
+            f"-model {model} -src {toy}/test.de -output {tmp_path}/out -beam 2 -max_length 5 -seed 1 {way}"
+        )
+        assert call(translate.main, *words.split()) == 0
+        assert len((tmp_path / "out").read_text("utf-8").split("\n")) == 31
+
+
+def test_all_objectives_share_the_generative_parameters(data, tmp_path):
+    shapes = [
+        {
+            name: value.shape
+            for name, value in generative(run(data, tmp_path, f"-attention {name}", name)).items()
+        }
+        for name in OBJECTIVES
+    ]
+    assert all(found == shapes[0] for found in shapes)
+
+
+def test_a_model_can_go_on_with_another_objective(model, data, tmp_path):
+    """Soft, then variational (a posterior is made), then marginal (it is left out)."""
+    start = generative(model)
+    words = (
+        f"-config {data}.yaml {STEPS} -train_from {model} -train_steps 301 -valid_steps 301 -learning_rate 0"
+    )
+    flags = "-attention variational -posterior_rnn mean -reset_optim states"
+    assert call(train.main, *words.split(), *flags.split(), "-save_model", tmp_path / "v") == 0
+    loaded = checkpoint.load(str(tmp_path / "v_step_301.pt"))
+    assert loaded["opt"].attention == "variational"
+    assert any(name.startswith("posterior.") for name in loaded["model"])
+    assert start.keys() == generative(tmp_path / "v_step_301.pt").keys()
+    words = words.replace(str(model), f"{tmp_path}/v_step_301.pt").replace("301", "302")
+    words = words.replace(f"{tmp_path}/v_step_302", f"{tmp_path}/v_step_301")
+    assert call(train.main, *words.split(), "-attention", "marginal", "-save_model", tmp_path / "m") == 0
+    loaded = checkpoint.load(str(tmp_path / "m_step_302.pt"))
+    assert loaded["opt"].attention == "marginal"
+    assert not any(name.startswith("posterior.") for name in loaded["model"])
+    assert start.keys() == generative(tmp_path / "m_step_302.pt").keys()
+
+
+def test_carried_over_parameters_are_the_saved_ones(model, data, tmp_path):
+    flags = f"-config {data}.yaml {STEPS} -train_from {model} -attention variational -posterior_rnn mean"
+    words = (
+        f"{flags} -train_steps 2 -valid_steps 2 -learning_rate 0 -reset_optim all -save_model {tmp_path}/v"
+    )
+    assert call(train.main, *words.split()) == 0
+    saved, carried = generative(model), generative(next(tmp_path.glob("v_step_*.pt")))
+    for name in saved:
+        assert torch.equal(carried[name], saved[name]), name
+
+
+def test_the_posterior_never_influences_a_translation(data, toy, tmp_path):
+    model = run(data, tmp_path, "-attention variational")
+    loaded = checkpoint.load(str(model))
+    for name, value in loaded["model"].items():
+        if name.startswith("posterior."):
+            value.normal_()
+    checkpoint.save(loaded, str(tmp_path / "noise.pt"))
+    lines = (toy / "test.de").read_text("utf-8").splitlines()
+    out = [
+        onmt_varattn.load(str(path), max_length=8).translate(lines) for path in (model, tmp_path / "noise.pt")
+    ]
+    assert out[0] == out[1]
+
+
+def test_ways_of_decoding_differ_and_large_k_is_exact(model, toy):
+    lines = (toy / "test.de").read_text("utf-8").splitlines()
+    loaded = {way: onmt_varattn.load(str(model), max_length=12, **options) for way, options in {
+        "soft": {}, "exact": {"test_attention": "exact"}, "k1": {"kmax": 1}, "k99": {"kmax": 99},
+    }.items()}  # fmt: skip
+    out = {way: m.translate(lines, with_score=True) for way, m in loaded.items()}
+    assert [t for t, _ in out["k99"]] == [t for t, _ in out["exact"]]
+    for (_, a), (_, b) in zip(out["k99"], out["exact"], strict=True):
+        assert a == pytest.approx(b, abs=1e-4)
+    scores = {way: [score for _, score in pairs] for way, pairs in out.items()}
+    assert scores["soft"] != scores["exact"] != scores["k1"]
+
+
+def test_exact_scores_do_not_depend_on_the_batch(data, toy, tmp_path):
+    model = run(data, tmp_path, "-attention marginal")
+    lines = (toy / "test.de").read_text("utf-8").splitlines()
+    loaded = onmt_varattn.load(str(model), max_length=8)
+    one, many = (loaded.translate(lines, batch_size=size, with_score=True) for size in (1, 30))
+    assert [t for t, _ in one] == [t for t, _ in many]
+    for (_, a), (_, b) in zip(one, many, strict=True):
+        assert a == pytest.approx(b, abs=2e-4)
+
+
+def test_reports_go_to_the_log_to_tensorboard_and_to_json_lines(data, tmp_path):
+    flags = f"-attention variational -tensorboard -tensorboard_log_dir {tmp_path}/board"
+    run(data, tmp_path, flags)
+    lines = [json.loads(line) for line in (tmp_path / "m.metrics.jsonl").read_text().splitlines()]
+    assert [(line["part"], line["step"]) for line in lines] == [("train", 3), ("train", 6), ("valid", 6)]
+    for line in lines:
+        assert line["elbo"] == pytest.approx(-line["xent"] - line["kl"], abs=1e-6)
+        assert {"prior_entropy", "posterior_entropy", "exp_elbo", "ppl", "accuracy"} <= line.keys()
+    assert {"reward", "reward_variance"} <= lines[0].keys()
+    valid = lines[-1]
+    assert valid["ppl"] <= valid["exp_elbo"] + 1e-6, "the exact perplexity cannot be above its bound"
+    log = (tmp_path / "m.log").read_text()
+    assert re.search(r"Validation elbo: |posterior_entropy: ", log)
+    assert any((tmp_path / "board").rglob("events.*"))
+    run(data, tmp_path, "-attention variational -metrics_file none", "quiet")
+    assert not (tmp_path / "quiet.metrics.jsonl").exists()
+
+
+def test_training_with_samples_is_deterministic(data, tmp_path):
+    values = [generative(run(data, tmp_path, "-attention variational", name)) for name in ("a", "b")]
+    for name in values[0]:
+        assert torch.equal(values[0][name], values[1][name]), name
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("-attention marginal -attention_estimator sample", "use enum"),
+        ("-attention soft -attention_estimator enum", "leave it out"),
+        ("-attention hard -attention_estimator gumbel", "use sample or enum"),
+        ("-attention soft -posterior_rnn brnn", "-posterior_rnn does not go with -attention soft"),
+        ("-attention marginal -posterior svi", "-posterior does not go with"),
+        ("-attention variational -posterior svi -posterior_rnn brnn", "-posterior_rnn does not go with"),
+        ("-attention variational -posterior svi -attention_estimator sample", "use enum"),
+        ("-attention variational -svi_steps 5", "-svi_steps does not go with"),
+        (
+            "-attention variational -attention_estimator enum -attention_samples 3",
+            "-attention_samples does not go",
+        ),
+        ("-attention variational -attention_estimator vimco -attention_samples 1", "needs at least 2"),
+        ("-attention variational -gumbel_temperature 1", "-gumbel_temperature does not go with"),
+        ("-attention variational -gumbel_hard", "-gumbel_hard is for"),
+        ("-attention variational -attention_estimator rws -kl_weight 1", "-kl_weight does not go with"),
+        ("-attention variational -attention_estimator enum -baseline soft", "-baseline does not go with"),
+        ("-attention variational -entropy_weight 1", "-entropy_weight does not go with"),
+        ("-attention marginal -label_smoothing 0.1", "-label_smoothing 0.1 does not go with"),
+        ("-attention relaxed -kmax 3", "-attention relaxed"),
+        ("-attention marginal -kmax 3 -test_attention soft", "leave one of them out"),
+        ("-attention variational -posterior_rnn_size 7", "must be even"),
+        ("-attention variational -attention_warmup_steps -1", "must not be negative"),
+        ("-kmax 3", "models trained with -attention"),
+    ],
+)
+def test_combinations_that_make_no_sense_are_refused(data, tmp_path, flags, words, capsys):
+    line = f"-config {data}.yaml {SIZES} {STEPS} {flags} -save_model {tmp_path}/m"
+    if "-attention" not in flags:
+        line = line.replace("-enc_rnn_size 32 -dec_rnn_size 36 -attention_size 20", "-rnn_size 8")
+    assert call(train.main, *line.split()) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.strip().count("\n") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kmax_is_refused_for_relaxed_and_stock_models(data, toy, tmp_path, capsys):
+    for flags in ("-attention relaxed", "-rnn_size 8 -enc_rnn_size 8 -dec_rnn_size 8"):
+        model = run(data, tmp_path, flags)
+        capsys.readouterr()
+        words = f"-model {model} -src {toy}/test.de -output {tmp_path}/out -kmax 2"
+        assert call(translate.main, *words.split()) == 2
+        assert "-kmax" in capsys.readouterr().err
