@@ -29,7 +29,7 @@ def options(flags: str = "") -> Namespace:
 
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
-    words = "-data none -src_vocab none -dropout 0 -optim adam -learning_rate 0.01 " + flags
+    words = "-data none -src_vocab none -dropout 0 -param_init 1 -optim adam -learning_rate 0.01 " + flags
     opt = parser.parse_args(words.split())
     ArgumentParser.update_model_opts(opt)
     ArgumentParser.validate_model_opts(opt)

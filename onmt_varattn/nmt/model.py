@@ -63,7 +63,7 @@ class AlignmentModel(NMTModel):
             words = tgt[1:]
             padding = self.decoder.embeddings.word_padding_idx
             trace.posterior = self.posterior(
-                self.encoder.embeddings(src),
+                self.encoder.embeddings(src[: len(memory_bank)]),  # the encoder drops needless padding
                 lengths,
                 self.decoder.embeddings(words),
                 words[:, :, 0].ne(padding).sum(0),

@@ -1,11 +1,13 @@
 """The decoder against a plain loop over sentences and words, in float64."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
 from onmt.utils.misc import tile
 
+from onmt_varattn.nmt.decoder import KMax, Samples, exact
 from tests import models
 
 FLAGS = [
@@ -34,7 +36,26 @@ def gates_gru(cell, x, h, c):
     return (1 - z) * torch.tanh(xn + torch.sigmoid(xr + hr) * hn) + z * h, c
 
 
-def plain_decode(model, opt, source, words):
+def mixture_soft(model, query, p, memory):
+    return torch.log_softmax(logits(model, query, p @ memory), 0)
+
+
+def mixture_exact(model, query, p, memory, keep=None):
+    """log sum_i p_i softmax(W tanh(U [q; x_i])), over the K largest p_i if told so."""
+    kept = p.argsort(descending=True)[:keep]
+    total = p[kept].sum()
+    return sum(p[i] / total * torch.softmax(logits(model, query, memory[i]), 0) for i in kept).log()
+
+
+def logits(model, query, context):
+    emission, vocabulary = model.decoder.emission, model.generator.vocabulary
+    state = torch.tanh(
+        emission.query.weight @ query + emission.query.bias + emission.context.weight @ context
+    )
+    return vocabulary.weight @ state + vocabulary.bias
+
+
+def plain_decode(model, opt, source, words, mixture=mixture_soft):
     """One sentence alone: log probabilities and attention of each position, word by word."""
     decoder = model.decoder
     final, memory, _ = model.encoder(source.view(-1, 1, 1), torch.tensor([len(source)]))
@@ -60,12 +81,7 @@ def plain_decode(model, opt, source, words):
         scores = decoder.score(x.view(1, 1, -1), keys)[0, 0]
         p = torch.softmax(scores, 0)
         context = sum(p[i] * memory[i] for i in range(len(memory)))
-        emission = decoder.emission
-        state = torch.tanh(
-            emission.query.weight @ x + emission.query.bias + emission.context.weight @ context
-        )
-        vocabulary = model.generator.vocabulary
-        log_probs.append(torch.log_softmax(vocabulary.weight @ state + vocabulary.bias, 0))
+        log_probs.append(mixture(model, x, p, memory))
         attention.append(p)
     return torch.stack(log_probs), torch.stack(attention)
 
@@ -88,6 +104,62 @@ def test_decoder_equals_a_plain_loop(flags):
         torch.testing.assert_close(log_probs[: t + 1, n], right, rtol=0, atol=1e-12)
         torch.testing.assert_close(attention[: t + 1, n, :s], p, rtol=0, atol=1e-12)
         assert (attention[: t + 1, n, s:] == 0).all()
+
+
+ALTERNATIVES = {
+    "exact": (exact, mixture_exact),
+    "kmax 1": (KMax(1), partial(mixture_exact, keep=1)),
+    "kmax 2": (KMax(2), partial(mixture_exact, keep=2)),
+    "kmax 99": (KMax(99), mixture_exact),
+}
+
+
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_mixtures_over_alignments_equal_a_plain_loop(name, monkeypatch):
+    monkeypatch.setattr("onmt_varattn.nmt.generator.CHUNK_LOGITS", 3 * models.VOCABULARY * 5)
+    model, opt = models.model()
+    model.decoder.alternatives, mixture = ALTERNATIVES[name]
+    batch = models.batch()
+    log_probs, _ = run(model, batch)
+    for n, (s, t) in enumerate(((5, 4), (3, 6), (2, 2))):
+        right, _ = plain_decode(model, opt, batch.src[0][:s, n, 0], batch.tgt[: t + 1, n, 0], mixture)
+        torch.testing.assert_close(log_probs[: t + 1, n], right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("search", ["beam", "samples", "greedy"])
+@pytest.mark.parametrize("name", ALTERNATIVES)
+def test_mixtures_follow_the_search(name, search):
+    model, _ = models.model()
+    model.decoder.alternatives = ALTERNATIVES[name][0]
+    batch = models.batch()
+    moves = SEARCHES[search]
+    for found, right in zip(follow(model, batch, moves), follow_one_by_one(model, batch, moves), strict=True):
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-12)
+
+
+def test_k_max_computes_k_states_whatever_the_source_length():
+    model, _ = models.model()
+    model.decoder.alternatives = KMax(2)
+    for length in (4, 9):
+        batch = models.batch(lengths=((length, 3),))
+        source, lengths = batch.src
+        final, memory, lengths = model.encoder(source, lengths)
+        model.decoder.init_state(source, memory, final)
+        out, _ = model.decoder(batch.tgt[:-1], memory, memory_lengths=lengths)
+        assert out.states.shape[2] == 2
+
+
+def test_samples_average_to_the_mixture_of_draws():
+    """Dirichlet draws, each equally weighted; many of them agree with as many others."""
+    model, _ = models.model()
+    values = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        model.decoder.alternatives = Samples(4000)
+        values.append(run(model, models.batch(lengths=((4, 2),)))[0].exp())
+    assert (values[0] - values[1]).abs().max() < 0.02
+    model.decoder.alternatives = Samples(1)
+    assert (run(model, models.batch(lengths=((4, 2),)))[0].exp() - values[0]).abs().max() > 0.001
 
 
 @pytest.mark.parametrize("flags", FLAGS)

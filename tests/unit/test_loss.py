@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from onmt_varattn.nmt.decoder import KMax, exact, soft
+from onmt_varattn.nmt.statistics import AlignmentStatistics
 from tests import models
 from tests.unit.test_decoder import run
 
@@ -48,7 +50,20 @@ def test_validation_has_no_smoothing():
     assert models.loss_of(model, opt, batch)[0].item() != pytest.approx(stats.loss, abs=1e-3)
 
 
-@pytest.mark.parametrize("flags", ["", "-rnn_type GRU -global_attention general", "-decoder_init encoder"])
+DETERMINISTIC = [
+    "",
+    "-rnn_type GRU -global_attention general",
+    "-decoder_init encoder",
+    "-attention marginal",
+    "-attention hard -attention_estimator enum",
+    "-attention variational -attention_estimator enum",
+    "-attention variational -attention_estimator enum -posterior_rnn rnn -posterior_layers 2",
+    "-attention variational -attention_estimator sparse -posterior_rnn mean",
+    "-attention variational -posterior savi -svi_steps 3",
+]
+
+
+@pytest.mark.parametrize("flags", DETERMINISTIC)
 def test_padding_does_not_matter(flags):
     model, opt = models.model(flags)
     loss, _ = models.loss_of(model, opt, models.batch())
@@ -57,18 +72,25 @@ def test_padding_does_not_matter(flags):
     assert_same_gradients(gradients(model, padded), gradients(model, loss))
 
 
-def test_a_batch_is_the_sum_of_its_sentences_in_any_order():
-    model, opt = models.model()
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("flags", DETERMINISTIC)
+def test_a_batch_is_the_sum_of_its_sentences_in_any_order(flags, train):
+    model, opt = models.model(flags)
     batch = models.batch()
-    loss, _ = models.loss_of(model, opt, batch)
-    alone = []
+    loss, stats = models.loss_of(model, opt, batch, train)
+    alone, sums = [], AlignmentStatistics()
     for n, (s, t) in reversed(list(enumerate(LENGTHS))):
         one = models.batch()
         one.src = (one.src[0][:s, n : n + 1], one.src[1][n : n + 1])
         one.tgt = one.tgt[: t + 2, n : n + 1]
-        alone.append(models.loss_of(model, opt, one)[0])
+        one_loss, one_stats = models.loss_of(model, opt, one, train)
+        alone.append(one_loss)
+        sums.update(one_stats)
     torch.testing.assert_close(sum(alone), loss, rtol=0, atol=1e-11)
-    assert_same_gradients(gradients(model, sum(alone)), gradients(model, loss))
+    assert sums.metrics() == pytest.approx(stats.metrics(), abs=1e-10)
+    assert (sums.n_words, sums.n_correct) == (stats.n_words, stats.n_correct)
+    if train:
+        assert_same_gradients(gradients(model, sum(alone)), gradients(model, loss))
 
 
 def test_normalisation_and_shard_size():
@@ -102,3 +124,83 @@ def test_autocast_stays_close(dtype):
     assert narrow.item() != exact.item()
     assert narrow.item() == pytest.approx(exact.item(), rel=1e-2)
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_validation_reports_the_exact_perplexity_below_its_bound():
+    model, opt = models.model("-attention variational")
+    _, stats = models.loss_of(model, opt, models.batch(), train=False)
+    log_probs, _ = mixed(model, models.batch())
+    gold = models.batch().tgt[1:, :, 0]
+    real = gold != models.PAD
+    right = -log_probs.gather(2, gold.unsqueeze(2)).squeeze(2)[real].sum().item()
+    assert stats.loss == pytest.approx(right, abs=1e-10)
+    metrics = stats.metrics()
+    assert stats.ppl() < metrics["exp_elbo"]
+    assert metrics["elbo"] == pytest.approx(-metrics["xent"] - metrics["kl"], abs=1e-12)
+    assert stats.n_correct == int((log_probs.argmax(2) == gold)[real].sum())
+
+
+def mixed(model, batch):
+    model.decoder.alternatives = exact
+    return run(model, batch)
+
+
+@pytest.mark.parametrize(
+    ("flags", "alternatives"),
+    [
+        ("-attention soft", soft),
+        ("-attention soft -kmax 2", KMax(2)),
+        ("-attention soft -test_attention exact", exact),
+        ("-attention marginal -kmax 2", KMax(2)),
+        ("-attention variational -test_attention soft", soft),
+    ],
+)
+def test_validation_looks_at_the_alignments_it_is_told_to(flags, alternatives):
+    model, opt = models.model(flags)
+    batch = models.batch()
+    _, stats = models.loss_of(model, opt, batch, train=False)
+    model.decoder.alternatives = alternatives
+    log_probs, _ = run(model, batch)
+    gold = batch.tgt[1:, :, 0]
+    right = -log_probs.gather(2, gold.unsqueeze(2)).squeeze(2)[gold != models.PAD].sum().item()
+    assert stats.loss == pytest.approx(right, abs=1e-10)
+
+
+def test_the_posterior_sees_the_whole_target_and_the_prior_does_not():
+    model, _ = models.model("-attention variational")
+    batch = models.batch(lengths=((5, 4),))
+    changed = models.batch(lengths=((5, 4),))
+    changed.tgt[4, 0, 0] = 4 + (changed.tgt[4, 0, 0] - 3) % 8  # the last word before the end
+    source, lengths = batch.src
+    a, b = (model(source, each.tgt, lengths)[0] for each in (batch, changed))
+    assert torch.equal(a.prior[:4], b.prior[:4])
+    assert not torch.allclose(a.posterior[0], b.posterior[0], atol=1e-9)
+
+
+def test_the_posterior_uses_the_models_own_embeddings():
+    model, opt = models.model("-attention variational -attention_estimator enum")
+    posterior = dict(model.posterior.named_parameters())
+    assert not any("embedding" in name for name in posterior)
+    loss, _ = models.loss_of(model, opt, models.batch())
+    assert all(grad is not None and grad.abs().sum() > 0 for grad in gradients(model, loss).values())
+
+
+def test_schedules():
+    from onmt_varattn.nmt.loss import Schedule
+
+    schedule = Schedule(10, 0.5, 20, 2.0, 1.0, 100)
+    assert [schedule.kl_weight_at(step) for step in (1, 10, 20, 30, 99)] == [0, 0, 0.25, 0.5, 0.5]
+    assert [schedule.temperature_at(step) for step in (0, 50, 100, 500)] == [2.0, 1.5, 1.0, 1.0]
+    assert Schedule().kl_weight_at(1) == 1.0
+
+
+def test_warm_up_ends_at_its_step():
+    model, opt = models.model("-attention variational -attention_estimator enum -attention_warmup_steps 5")
+    batch = models.batch()
+    source, lengths = batch.src
+    compute = models.loss_compute(model, opt)
+    values = {}
+    for step in (1, 5, 6):
+        compute.step = step
+        values[step] = compute(batch, *model(source, batch.tgt, lengths))[0].item()
+    assert values[1] == values[5] != values[6]
