@@ -36,6 +36,7 @@ setup(
         "subword-nmt",
         "tqdm",
         "matplotlib",
+        "entmax",
         "pyyaml",
     ],
     extras_require={

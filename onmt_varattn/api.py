@@ -78,8 +78,8 @@ class Model:
             ]
         return results if opt.n_best > 1 else [best[0] for best in results]
 
-    def attention(self, source: str, target: str) -> Attention:
-        """The prior over alignments when the model reads `target` word by word.
+    def attention(self, source: str, target: str, kind: str = "prior") -> Attention:
+        """A distribution over alignments for each word of a translation.
 
         Subwords are merged to words where the model carries its text processing; the end of the
         sentence is left out.
@@ -87,13 +87,16 @@ class Model:
         Args:
             source: a sentence, as for `translate`.
             target: its translation, likewise.
+            kind: "prior" (what translation looks at, word by word), "posterior" (the inference
+                network's, which has seen the whole target) or "exact" (the true posterior of the
+                model, by enumeration).
         """
         saved = getattr(self.model_opt, "text_processing", None)
         processing = TextProcessing.from_dict(saved) if saved else TextProcessing(TextSide(), TextSide())
         tokens = [processing.src.encode(source).split(), processing.tgt.encode(target).split()]
         if not all(tokens):
             raise UserError("attention needs a source and a target of at least one word")
-        probs = self._prior(*tokens)
+        probs = self._alignment(tokens[0], tokens[1], kind)
         sides = (processing.src, processing.tgt)
         words = [side.words(line) for side, line in zip(sides, tokens, strict=True)]
         labels = [
@@ -106,19 +109,35 @@ class Model:
         return Attention(labels[0], labels[1], by_words(probs, words[0], words[1]))
 
     @torch.no_grad()
-    def _prior(self, source: list[str], target: list[str]) -> Tensor:
-        """p(z) for each target token: T x S."""
+    def _alignment(self, source: list[str], target: list[str], kind: str) -> Tensor:
+        """p(z), q(z) or p(z | x, y) for each target token: T x S."""
+        from onmt_varattn.nmt.loss import build_estimator, exact_posterior
+        from onmt_varattn.nmt.model import AlignmentModel
+
         fields = [self.fields[side].base_field for side in ("src", "tgt")]
+        framed = [fields[1].init_token, *target, fields[1].eos_token]
         device = next(self.model.parameters()).device
         src, tgt = (
             torch.tensor([field.vocab.stoi[token] for token in line], device=device).view(-1, 1, 1)
-            for field, line in zip(fields, (source, [fields[1].init_token, *target[:-1]]), strict=True)
+            for field, line in zip(fields, (source, framed), strict=True)
         )
         lengths = torch.tensor([len(source)], device=device)
-        final, memory, lengths = self.model.encoder(src, lengths)
-        self.model.decoder.init_state(src, memory, final)
-        _, attention = self.model.decoder(tgt, memory, memory_lengths=lengths)
-        return attention["std"][:, 0].cpu()
+        if kind == "prior":
+            final, memory, lengths = self.model.encoder(src, lengths)
+            self.model.decoder.init_state(src, memory, final)
+            _, attention = self.model.decoder(tgt[:-1], memory, memory_lengths=lengths)
+            return attention["std"][: len(target), 0].cpu()
+        if not isinstance(self.model, AlignmentModel):
+            raise UserError(f"only a single model trained with -attention has the attention '{kind}'")
+        trace, _ = self.model(src, tgt, lengths)
+        if kind == "exact":
+            return exact_posterior(self.model, trace, tgt[1:, :, 0])[: len(target)].cpu()
+        if kind != "posterior":
+            raise UserError(f"there is no attention '{kind}'; there are prior, posterior and exact")
+        if trace.posterior is None or self.model.posterior is None:
+            raise UserError("this model has no posterior: it was not trained with an inference network")
+        estimator = build_estimator(self.model_opt)
+        return estimator.distribution(trace.posterior[: len(target), 0]).probs.cpu()
 
     def _parse(self, options: dict[str, Any]) -> Any:
         """Options by name -> the namespace that OpenNMT works with, checked as on the command line."""

@@ -1,4 +1,4 @@
-"""The demo: a toy corpus, a small model with our attention decoder, translations and attention.
+"""The demo: a toy corpus, a model with variational attention, translations and alignments.
 
     make demo
 
@@ -6,6 +6,7 @@ Everything it does is also to be had by hand; it prints each command before runn
 """
 
 import itertools
+import json
 import os
 import shlex
 import subprocess
@@ -13,8 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+import sacrebleu
+
 import onmt_varattn
+from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.analysis.attention import plot
+from onmt_varattn.api import Model
 from onmt_varattn.cli import run
 from onmt_varattn.files import read_lines
 
@@ -23,6 +28,7 @@ OUT = Path("demo")
 LEAST_BLEU = 85.0
 EXAMPLES = 5
 
+ATTENTION = "-attention variational -posterior_rnn brnn -attention_warmup_steps 200"
 SIZES = (
     "-encoder_type brnn -layers 1 -word_vec_size 128 -enc_rnn_size 192 -dec_rnn_size 160 -attention_size 128"
 )
@@ -30,35 +36,37 @@ TRAINING = (
     "-optim adam -learning_rate 0.003 -dropout 0.1 -batch_size 64 -normalization tokens "
     "-train_steps 800 -valid_steps 200 -save_checkpoint_steps 800 -report_every 50 -seed 1"
 )
-DECODING = "-beam 10 -length_penalty wu -alpha 1"
+DECODING = "-kmax 5 -beam 10 -length_penalty wu -alpha 1"
 
 
 def main() -> None:
     """Run the demo in ./demo."""
     start = time.time()
     os.chdir(ROOT)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices this small gain nothing from more
     OUT.mkdir(exist_ok=True)
+    (OUT / "model.metrics.jsonl").unlink(missing_ok=True)
     step("1/5  a corpus from a toy grammar, with gold alignments")
     command(f"tools/make_toy_corpus.py -output {OUT}/toy")
     step("2/5  subwords and vocabularies")
+    sides = (("src", "de"), ("tgt", "en"))
     files = " ".join(
         f"-{part}_{side} {OUT}/toy/{part}.{language}"
-        for part, (side, language) in itertools.product(
-            ("train", "valid", "test"), (("src", "de"), ("tgt", "en"))
-        )
+        for part, (side, language) in itertools.product(("train", "valid", "test"), sides)
     )
     command(f"preprocess.py {files} -save_data {OUT}/data -vocab_size 800 -overwrite")
-    step("3/5  training")
-    command(f"train.py -config {OUT}/data.yaml -attention soft {SIZES} {TRAINING} -save_model {OUT}/soft")
-    step("4/5  translation of the test set")
-    model = OUT / "soft_step_800.pt"
+    step("3/5  training, with soft attention for the first 200 steps")
+    command(f"train.py -config {OUT}/data.yaml {ATTENTION} {SIZES} {TRAINING} -save_model {OUT}/model")
+    step("4/5  translation of the test set, mixing the 5 most probable alignments of each word")
+    model = OUT / "model_step_800.pt"
     test = f"-src {OUT}/toy/test.de -tgt {OUT}/toy/test.en"
     command(f"translate.py -model {model} {test} -output {OUT}/test.out {DECODING}")
     step("5/5  what the model looks at")
-    show(model)
-    bleu = score()
-    print(f"\nBLEU {bleu:.1f} on 500 test sentences; everything took {time.time() - start:.0f} seconds.")
-    print(f"Model: {model}. Translations: {OUT}/test.out. Attention: {OUT}/attention.png.")
+    loaded = onmt_varattn.load(str(model))
+    show(loaded)
+    bleu = report(loaded)
+    print(f"Model: {model}. Translations: {OUT}/test.out. Prior and posterior: {OUT}/attention.png.")
+    print(f"Everything took {time.time() - start:.0f} seconds.")
     print(f"Your turn:  echo 'wir sehen den hund .' | {sys.executable} translate.py -model {model} -src -")
     if bleu < LEAST_BLEU:
         sys.exit(f"BLEU is below {LEAST_BLEU}: something is wrong with this installation")
@@ -77,23 +85,33 @@ def command(words: str) -> None:
         sys.exit(result.returncode)
 
 
-def show(model: Path) -> None:
-    """Print a few translations with their attention, and draw one."""
-    loaded = onmt_varattn.load(str(model))
+def show(model: Model) -> None:
+    """Print a few translations with the prior over alignments, and draw prior and posterior for one."""
     pairs = list(zip(read_lines(f"{OUT}/toy/test.de"), read_lines(f"{OUT}/test.out"), strict=True))
     # Sentences of middle length, which show something and fit the screen.
     chosen = [pair for pair in pairs if 8 <= len(pair[0].split()) <= 12][:EXAMPLES]
     for source, translation in chosen:
-        print(f"\n{source}\n{translation}\n{loaded.attention(source, translation).text()}")
-    source, translation = max(chosen, key=lambda pair: len(pair[0].split()))
-    plot(loaded.attention(source, translation), f"{OUT}/attention.png")
+        print(f"\n{source}\n{translation}\n{model.attention(source, translation).text()}")
+    pair = max(chosen, key=lambda pair: len(pair[0].split()))
+    plot({kind: model.attention(*pair, kind) for kind in ("prior", "posterior")}, f"{OUT}/attention.png")
 
 
-def score() -> float:
-    """BLEU of the translations."""
-    import sacrebleu
-
-    return sacrebleu.corpus_bleu(read_lines(f"{OUT}/test.out"), [read_lines(f"{OUT}/toy/test.en")]).score
+def report(model: Model) -> float:
+    """Print the figures that matter, and return BLEU."""
+    source, target, links = (read_lines(f"{OUT}/toy/test.{ending}") for ending in ("de", "en", "align"))
+    gold = [parse_pharaoh(line, f"{OUT}/toy/test.align, line {i}") for i, line in enumerate(links, 1)]
+    rates = []
+    for kind in ("prior", "posterior"):
+        found = (best_links(model.attention(*pair, kind)) for pair in zip(source, target, strict=True))
+        rates.append(score_alignments(zip(found, gold, strict=True)).error_rate)
+    last = json.loads(read_lines(f"{OUT}/model.metrics.jsonl")[-1])
+    bleu = sacrebleu.corpus_bleu(read_lines(f"{OUT}/test.out"), [target], force=True).score
+    print(f"\nBLEU, test set, 5 alignments a word         {bleu:6.2f}")
+    print(f"perplexity, validation set, exact           {last['ppl']:6.3f}")
+    print(f"KL(posterior, prior) a word, in nats        {last['kl']:6.3f}")
+    print(f"alignment error rate, test set: prior       {rates[0]:6.1%}")
+    print(f"                                posterior   {rates[1]:6.1%}")
+    return bleu
 
 
 if __name__ == "__main__":

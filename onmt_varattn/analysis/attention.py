@@ -1,6 +1,6 @@
 """Attention over one sentence pair: between words, as text, as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,28 +32,34 @@ class Attention:
         return "\n".join(lines)
 
 
-def plot(attention: Attention, path: str, title: str = "") -> None:
-    """Draw a heat map to `path`; the ending (.png, .svg, .pdf) tells the format."""
+def plot(attentions: Mapping[str, Attention], path: str) -> None:
+    """Draw heat maps side by side, each under its title; the ending (.png, .svg, .pdf) tells the format.
+
+    All are over the same sentence pair.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    columns, rows = len(attention.source), len(attention.target)
-    figure, axes = pyplot.subplots(figsize=(2.2 + 0.42 * columns, 1.6 + 0.36 * rows), layout="constrained")
-    image = axes.imshow(attention.probs.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    axes.set_xticks(range(columns), attention.source, rotation=45, ha="left", rotation_mode="anchor")
-    axes.set_yticks(range(rows), attention.target)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.set_xticks([i - 0.5 for i in range(1, columns)], minor=True)
-    axes.set_yticks([i - 0.5 for i in range(1, rows)], minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.5)
-    axes.tick_params(which="minor", length=0)
-    axes.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="p(source word)")
-    if title:
-        figure.suptitle(title)
+    first = next(iter(attentions.values()))
+    columns, rows = len(first.source), len(first.target)
+    size = (len(attentions) * (1.4 + 0.42 * columns) + 0.8, 1.9 + 0.36 * rows)
+    figure, every = pyplot.subplots(
+        1, len(attentions), figsize=size, layout="constrained", sharey=True, squeeze=False
+    )
+    for axes, (title, attention) in zip(every[0], attentions.items(), strict=True):
+        image = axes.imshow(attention.probs.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axes.set_title(title)
+        axes.set_xticks(range(columns), attention.source, rotation=45, ha="left", rotation_mode="anchor")
+        axes.set_yticks(range(rows), attention.target)
+        axes.xaxis.tick_top()
+        axes.set_xticks([i - 0.5 for i in range(1, columns)], minor=True)
+        axes.set_yticks([i - 0.5 for i in range(1, rows)], minor=True)
+        axes.grid(which="minor", color="white", linewidth=1.5)
+        axes.tick_params(which="both", length=0)
+        axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=every, shrink=0.8, label="probability of the source word")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 

@@ -9,15 +9,15 @@ from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
-from onmt_varattn.latent.estimators import Enum, Settings
+from onmt_varattn.latent.estimators import Enum, Estimator, Settings
 from onmt_varattn.latent.likelihood import Candidates, Marginals, Vocabulary, marginalise
 from onmt_varattn.latent.objectives import (
+    OBJECTIVES,
     Emitter,
     Hard,
     Objective,
     Positions,
     Soft,
-    build_objective,
     soft_marginals,
     warm_up,
 )
@@ -25,6 +25,7 @@ from onmt_varattn.latent.refinement import Refinement
 from onmt_varattn.nmt.decoder import Trace
 from onmt_varattn.nmt.model import AlignmentModel
 from onmt_varattn.nmt.statistics import AlignmentStatistics
+from onmt_varattn.opts import estimator_of
 
 VALIDATION_SAMPLES = 10  # of a Dirichlet prior, unless said otherwise
 
@@ -253,22 +254,36 @@ def _objective(opt: Any) -> Objective:
     refine = None
     if opt.posterior in ("svi", "savi"):
         refine = Refinement(opt.svi_steps, opt.svi_lr, flat=opt.posterior == "svi")
-    settings = Settings(
-        samples=opt.attention_samples or 1,
-        top=opt.attention_top or 3,
-        temperature=opt.gumbel_temperature or 1.0,
-        hard_gumbel=opt.gumbel_hard,
-        reward_weight=1.0 if opt.reward_weight is None else opt.reward_weight,
-        normalise=_sparse_function(opt.sparse_function) if opt.sparse_function else None,
-    )
-    return build_objective(
-        opt.attention,
-        opt.attention_estimator,
-        settings,
+    return OBJECTIVES[opt.attention](
+        build_estimator(opt),
         baseline=opt.baseline or "none",
         entropy_weight=opt.entropy_weight or 0.0,
         refine=refine,
     )
+
+
+def build_estimator(opt: Any) -> Estimator:
+    """The estimator that the options ask for."""
+    return estimator_of(opt)(
+        Settings(
+            samples=opt.attention_samples or 1,
+            top=opt.attention_top or 3,
+            temperature=opt.gumbel_temperature or 1.0,
+            hard_gumbel=opt.gumbel_hard,
+            reward_weight=1.0 if opt.reward_weight is None else opt.reward_weight,
+            normalise=_sparse_function(opt.sparse_function) if opt.sparse_function else None,
+        )
+    )
+
+
+@torch.no_grad()
+def exact_posterior(model: AlignmentModel, trace: Trace, gold: Tensor) -> Tensor:
+    """p(z | x, y), proportional to p exp(l), for the words of one sentence: gold T x 1 -> T x S."""
+    positions = real_positions(trace, gold, padding=-1)
+    vocabulary = model.generator.vocabulary
+    emitter = Emitter(model.decoder.emission, Vocabulary(vocabulary.weight, vocabulary.bias))
+    found = TestAttention("exact").marginals(positions, emitter)
+    return torch.softmax(Categorical(positions.prior).log_probs + found.log_likelihood, dim=1)
 
 
 def _sparse_function(name: str) -> Any:

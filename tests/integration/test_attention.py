@@ -8,6 +8,7 @@ import torch
 
 import onmt_varattn
 from onmt_varattn.bin import train, translate
+from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.nmt import checkpoint
 from tests.conftest import SIZES, STEPS, call
@@ -221,3 +222,28 @@ def test_kmax_is_refused_for_relaxed_and_stock_models(data, toy, tmp_path, capsy
         words = f"-model {model} -src {toy}/test.de -output {tmp_path}/out -kmax 2"
         assert call(translate.main, *words.split()) == 2
         assert "-kmax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags", ["-attention variational", "-attention variational -attention_estimator sparse"]
+)
+def test_prior_posterior_and_exact_attention_from_python(data, toy, tmp_path, flags):
+    loaded = onmt_varattn.load(str(run(data, tmp_path, flags)))
+    source, target = ((toy / f"test.{side}").read_text("utf-8").splitlines()[0] for side in ("de", "en"))
+    found = [loaded.attention(source, target, kind).probs for kind in ("prior", "posterior", "exact")]
+    for probs in found:
+        assert probs.shape == (len(target.split()), len(source.split()))
+        assert torch.allclose(probs.sum(1), probs.new_ones(()), atol=1e-5)
+    assert not torch.allclose(found[0], found[1])
+    assert not torch.allclose(found[0], found[2], atol=1e-6)
+    with pytest.raises(UserError, match="no attention 'posteriour'"):
+        loaded.attention(source, target, "posteriour")
+
+
+def test_a_model_without_an_inference_network_has_no_posterior(model, toy):
+    source, target = ((toy / f"test.{side}").read_text("utf-8").splitlines()[0] for side in ("de", "en"))
+    loaded = onmt_varattn.load(str(model))
+    with pytest.raises(UserError, match="has no posterior"):
+        loaded.attention(source, target, "posterior")
+    exact = loaded.attention(source, target, "exact").probs
+    assert torch.allclose(exact.sum(1), exact.new_ones(()), atol=1e-5)

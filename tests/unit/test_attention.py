@@ -39,6 +39,6 @@ def test_text_shades_what_is_attended_to():
 def test_a_plot_is_written_in_the_format_of_its_name(ending, tmp_path):
     path = tmp_path / f"a.{ending}"
     attention = Attention(["haus", "tür"], ["house", "door", "."], torch.full((3, 2), 0.5))
-    plot(attention, str(path), title="attention")
+    plot({"prior": attention, "posterior": attention}, str(path))
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     assert path.read_bytes().startswith(start)
