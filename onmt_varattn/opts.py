@@ -50,10 +50,12 @@ def model_opts(parser: Any) -> None:
     add = _adder(parser.add_argument_group("Posterior"))
     add(
         "posterior",
-        choices=["amortized", "svi", "savi"],
+        choices=["amortized", "svi", "savi", "external"],
         help="Where the posterior of variational and relaxed attention comes from: an inference network "
-        "(amortized, the default), gradient steps for each sentence from a flat start (svi), or "
-        "from the inference network's answer (savi). The last two go with -attention_estimator enum.",
+        "(amortized, the default), gradient steps for each sentence from a flat start (svi) or from the "
+        "inference network's answer (savi), both with -attention_estimator enum, or alignments from a "
+        "file (external, not for relaxed): path_align of each corpus, which onmt_preprocess -train_align "
+        "writes.",
     )
     add(
         "posterior_rnn",
@@ -86,6 +88,11 @@ def train_opts(parser: Any) -> None:
     add("gumbel_hard", action="store_true", default=False, help="Straight-through draws.")
     add(
         "sparse_function", choices=["entmax15", "sparsemax"], help="Of a sparse posterior. Default: entmax15."
+    )
+    add(
+        "posterior_smoothing",
+        type=float,
+        help="Share of an external posterior that is spread over all source words. Default: 0.1.",
     )
     add("svi_steps", type=int, help="Gradient steps of svi and savi. Default: 10.")
     add("svi_lr", type=float, help="Step size of svi and savi. Default: 1.")
@@ -195,6 +202,8 @@ def resolve_defaults(opt: Any) -> None:
         for name, (applies, default) in _CONDITIONAL.items():
             if getattr(opt, name, 0) is None and applies(opt):
                 setattr(opt, name, default(opt) if callable(default) else default)
+        if opt.posterior == "external":
+            opt.lambda_align = 1.0  # what makes OpenNMT read alignments; its loss is not used
 
 
 def take_up(opt: Any, saved: Any) -> None:
@@ -245,7 +254,7 @@ def _has_posterior(opt: Any) -> bool:
 
 
 def _has_network(opt: Any) -> bool:
-    return _has_posterior(opt) and opt.posterior != "svi"
+    return _has_posterior(opt) and opt.posterior in ("amortized", "savi")
 
 
 def _iterates(opt: Any) -> bool:
@@ -283,6 +292,7 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
     "gumbel_min_temperature": (_is("gumbel"), lambda opt: opt.gumbel_temperature),
     "gumbel_anneal_steps": (_is("gumbel"), 10_000),
     "sparse_function": (_is("sparse"), "entmax15"),
+    "posterior_smoothing": (lambda opt: opt.posterior == "external", 0.1),
     "svi_steps": (_iterates, 10),
     "svi_lr": (_iterates, 1.0),
     "reward_weight": (lambda opt: opt.attention == "hard" and _is("sample")(opt), 1.0),
@@ -311,6 +321,8 @@ def check_model(opt: Any) -> None:
     """
     _check_attention(opt)
     for name, value in _NOT_WITH_ATTENTION.items():
+        if name == "lambda_align" and opt.posterior == "external":
+            continue
         if getattr(opt, name, value) != value:
             raise UserError(
                 f"-{name} {getattr(opt, name)} does not go with -attention; leave one of them out"
@@ -382,6 +394,11 @@ def _check_attention(opt: Any) -> None:
             f"-posterior {opt.posterior} does not go with -attention_estimator "
             f"{opt.attention_estimator}; use enum"
         )
+    if opt.posterior == "external" and opt.attention == "relaxed":
+        raise UserError("-posterior external does not go with -attention relaxed; use variational")
+    smoothing = getattr(opt, "posterior_smoothing", None)
+    if smoothing is not None and not 0 < smoothing <= 1:
+        raise UserError(f"-posterior_smoothing {smoothing} must be above 0 and at most 1")
     samples = getattr(opt, "attention_samples", None)
     fewest = estimator_of(opt).fewest_samples
     if samples is not None and samples < fewest:

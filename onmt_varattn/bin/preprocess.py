@@ -18,6 +18,7 @@ import yaml
 from onmt.opts import config_opts
 from tqdm import tqdm
 
+from onmt_varattn.analysis.alignment import Links, parse_pharaoh
 from onmt_varattn.cli import Parser, logger, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write_all, check_writable, read_lines
@@ -36,6 +37,7 @@ class Split:
     name: str
     pairs: list[Pair]
     read: int
+    links: list[Links] | None = None  # alignments of the pairs
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def drop(self, reasons: dict[str, Callable[[str, str], bool]]) -> None:
@@ -43,13 +45,17 @@ class Split:
         if self.name == "test":
             return
         kept = []
-        for pair in self.pairs:
+        for i, pair in enumerate(self.pairs):
             reason = next((name for name, holds in reasons.items() if holds(*pair)), None)
+            if reason is None and self.links is not None and not self.links[i]:
+                reason = "without alignment"
             if reason is None:
-                kept.append(pair)
+                kept.append(i)
             else:
                 self.dropped[reason] += 1
-        self.pairs = kept
+        self.pairs = [self.pairs[i] for i in kept]
+        if self.links is not None:
+            self.links = [self.links[i] for i in kept]
         if not kept:
             raise UserError(f"no {self.name} pair is left of {self.read:,} after filtering: {self.losses()}")
 
@@ -119,6 +125,22 @@ def preprocess_opts(parser: argparse.ArgumentParser) -> None:
             help=f"Language of the {meaning} side for moses, such as de; by default the extension of "
             f"-train_{side}.",
         )
+    group = parser.add_argument_group("Alignments")
+    for name in ("train", "valid"):
+        group.add(
+            f"-{name}_align",
+            f"--{name}_align",
+            help=f"Word alignments of -{name}_src and -{name}_tgt in Pharaoh format (0-0 1-2 ...), for "
+            "onmt_train -posterior external. Pairs without any are dropped.",
+        )
+    group.add(
+        "-align_units",
+        "--align_units",
+        choices=["words", "subwords"],
+        default="words",
+        help="What the alignments count: words as they are after -tokenize, whose links then hold for all "
+        "of their subwords, or the subwords themselves.",
+    )
     group = parser.add_argument_group("Filtering")
     for side, meaning in SIDES.items():
         group.add(
@@ -173,6 +195,8 @@ def preprocess(args: Sequence[str] | None = None) -> None:
     text = _learn(opt, text, train)
     _convert(splits, text.src.segment, text.tgt.segment, opt.num_threads, "encoding")
     for split in splits:
+        _align(split, text, getattr(opt, f"{split.name}_align", None), opt.align_units)
+    for split in splits:
         split.drop(
             {
                 f"source over -src_seq_length {opt.src_seq_length}": _longer(0, opt.src_seq_length),
@@ -203,11 +227,14 @@ def _output_paths(opt: Any) -> dict[str, str]:
     if opt.test_src is None:
         names = names[:4]
     names += ["vocab"] if opt.share_vocab else ["vocab.src", "vocab.tgt"]
+    names += [f"{name}.align" for name in ("train", "valid") if getattr(opt, f"{name}_align")]
     return {name: f"{opt.save_data}.{name}" for name in [*names, "text.json", "yaml"]}
 
 
 def _check(opt: Any, paths: dict[str, str]) -> None:
     """Refuse what can be seen to fail, before any work."""
+    if (opt.train_align is None) != (opt.valid_align is None):
+        raise UserError("-train_align and -valid_align go together; give both")
     if (opt.test_src is None) != (opt.test_tgt is None):
         given, other = ("src", "tgt") if opt.test_src else ("tgt", "src")
         raise UserError(f"-test_{given} is given without -test_{other}; a test set needs both")
@@ -234,7 +261,38 @@ def _read(opt: Any, name: str) -> Split:
             f"{src_path} has {len(src):,} lines but {tgt_path} has {len(tgt):,}; "
             "line n of one must be the translation of line n of the other"
         )
-    return Split(name, list(zip(src, tgt, strict=True)), len(src))
+    return Split(name, list(zip(src, tgt, strict=True)), len(src), _read_links(opt, name, len(src)))
+
+
+def _read_links(opt: Any, name: str, lines: int) -> list[Links] | None:
+    path = getattr(opt, f"{name}_align", None)
+    if path is None:
+        return None
+    links = [parse_pharaoh(line, f"{path}, line {i}") for i, line in enumerate(read_lines(path), 1)]
+    if len(links) != lines:
+        raise UserError(f"{path} has {len(links):,} lines but -{name}_src has {lines:,}")
+    return links
+
+
+def _align(split: Split, text: TextProcessing, path: str | None, units: str) -> None:
+    """Turn a split's links between words into links between tokens, and check that they fit."""
+    if split.links is None:
+        return
+    for i, (pair, links) in enumerate(zip(split.pairs, split.links, strict=True)):
+        sides = ((text.src, pair[0].split()), (text.tgt, pair[1].split()))
+        words = [list(range(len(line))) if units == "subwords" else side.words(line) for side, line in sides]
+        for source, target in links:
+            if source > words[0][-1] or target > words[1][-1]:
+                raise UserError(
+                    f"{path}: link {source}-{target} is outside of a sentence pair with "
+                    f"{words[0][-1] + 1} and {words[1][-1] + 1} {units}: {pair[0][:40]!r}; see -align_units"
+                )
+        split.links[i] = frozenset(
+            (a, b)
+            for a, source in enumerate(words[0])
+            for b, target in enumerate(words[1])
+            if (source, target) in links
+        )
 
 
 def _side(opt: Any, side: str) -> TextSide:
@@ -327,6 +385,11 @@ def _contents(
         content[vocab] = "".join(f"{token}\t{count}\n" for token, count in vocabularies[i].items())
         for split in splits:
             content[f"{split.name}.{side}"] = "".join(f"{line}\n" for line in split.side(i))
+    for split in splits:
+        if split.links is not None:
+            content[f"{split.name}.align"] = "".join(
+                " ".join(f"{a}-{b}" for a, b in sorted(links)) + "\n" for links in split.links
+            )
     return {path: content[name] for name, path in paths.items()}
 
 
@@ -341,6 +404,9 @@ def _config(opt: Any, paths: dict[str, str], vocabularies: list[dict[str, int]])
         }
         for corpus, name in {"corpus_1": "train", "valid": "valid"}.items()
     }
+    for corpus, name in {"corpus_1": "train", "valid": "valid"}.items():
+        if getattr(opt, f"{name}_align"):
+            data[corpus]["path_align"] = paths[f"{name}.align"]
     config = {"save_data": opt.save_data, "text_processing": paths["text.json"], "data": data}
     for side, vocabulary in zip(SIDES, vocabularies, strict=True):
         config[f"{side}_vocab"] = paths["vocab" if opt.share_vocab else f"vocab.{side}"]

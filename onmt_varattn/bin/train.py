@@ -5,6 +5,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
+
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.opts import check_train, take_up
@@ -50,6 +52,7 @@ def check(opt: Any) -> None:
     check_train(opt)
     if opt.train_from:
         take_up(opt, checkpoint.load(opt.train_from)["opt"])
+    check_alignments(opt)
     trial = copy.deepcopy(opt)
     logging.disable(logging.CRITICAL)
     try:
@@ -62,6 +65,18 @@ def check(opt: Any) -> None:
     finally:
         logging.disable(logging.NOTSET)
     check_corpora(trial.data)
+
+
+def check_alignments(opt: Any) -> None:
+    """See that corpora have alignments where the posterior is made of them."""
+    if opt.posterior != "external":
+        return
+    for name, corpus in (yaml.safe_load(opt.data) or {}).items():
+        if not corpus.get("path_align"):
+            raise UserError(
+                f"-posterior external: corpus {name} has no path_align in -data; "
+                "give alignments to onmt_preprocess (-train_align, -valid_align)"
+            )
 
 
 def check_corpora(corpora: dict[str, dict[str, Any]]) -> None:

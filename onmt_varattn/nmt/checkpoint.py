@@ -7,6 +7,7 @@ import os
 import pickle
 from typing import Any
 
+import onmt.inputters.inputter
 import onmt.inputters.text_dataset
 import onmt.models.model_saver
 import torch
@@ -18,8 +19,9 @@ from onmt.utils.logging import logger
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 
-# Every class and function that a checkpoint of OpenNMT-py 2.3.0 (and so of ours) names. torch
-# refuses all others, so that a checkpoint cannot run code.
+# Every class and function that a checkpoint of OpenNMT-py 2.3.0 (and so of ours) names; the last
+# five come with copy attention or alignments. torch refuses all others, so that a checkpoint
+# cannot run code.
 CHECKPOINT_CLASSES = [
     argparse.Namespace,
     functools.partial,
@@ -28,6 +30,11 @@ CHECKPOINT_CLASSES = [
     torchtext.vocab.Vocab,
     onmt.inputters.text_dataset.TextMultiField,
     onmt.inputters.text_dataset._feature_tokenize,
+    torchtext.data.field.RawField,
+    onmt.inputters.inputter.AlignField,
+    onmt.inputters.inputter.parse_align_idx,
+    onmt.inputters.inputter.make_src,
+    onmt.inputters.inputter.make_tgt,
 ]
 
 PARTS = ("model", "generator", "vocab", "opt")

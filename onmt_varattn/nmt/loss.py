@@ -37,7 +37,12 @@ class AlignmentLossCompute(LossComputeBase):
         model: emits states and has the vocabulary.
         padding: the index of the padding word.
         smoothing: label smoothing.
+
+    Attributes:
+        external_smoothing: make the posterior of the batch's alignments, with this share for all words.
     """
+
+    external_smoothing: float | None = None
 
     def __init__(self, model: AlignmentModel, padding: int, smoothing: float = 0.0) -> None:
         super().__init__(criterion=None, generator=model.generator)
@@ -62,6 +67,8 @@ class AlignmentLossCompute(LossComputeBase):
 
         `shard_size` is not needed: the vocabulary is chunked where its logits arise.
         """
+        if self.external_smoothing is not None:
+            output.posterior = external_posterior(batch.align, output.prior, self.external_smoothing)
         positions = real_positions(output, batch.tgt[1:, :, 0], self.padding)
         vocabulary = self.generator.vocabulary
         emitter = Emitter(
@@ -223,10 +230,38 @@ def real_positions(trace: Trace, gold: Tensor, padding: int) -> Positions:
     )
 
 
+def external_posterior(links: Tensor, prior: Tensor, smoothing: float) -> Tensor:
+    """A posterior's scores from given links.
+
+    A target word with links has 1 - smoothing spread over them and smoothing over all source
+    words; a word without any (the end of the sentence, say) has a uniform posterior.
+
+    Args:
+        links: L x 3, each (sentence, target position counted from 1, source position).
+        prior: T x N x S, minus infinity where the source is padding.
+        smoothing: above 0.
+    """
+    real = prior != float("-inf")
+    linked = torch.zeros_like(prior)
+    linked[links[:, 1] - 1, links[:, 0], links[:, 2]] = 1.0
+    uniform = real / real.sum(-1, keepdim=True)
+    count = linked.sum(-1, keepdim=True)
+    probs = torch.where(
+        count > 0, (1 - smoothing) * linked / count.clamp(min=1) + smoothing * uniform, uniform
+    )
+    return probs.log()
+
+
 def build_alignment_loss(
     model: AlignmentModel, tgt_field: Any, opt: Any, train: bool = True
 ) -> AlignmentLossCompute:
     """The loss computer that the options ask for; validation has no label smoothing."""
+    compute = _build(model, tgt_field, opt, train)
+    compute.external_smoothing = opt.posterior_smoothing
+    return compute
+
+
+def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> AlignmentLossCompute:
     padding = tgt_field.vocab.stoi[tgt_field.pad_token]
     objective = _objective(opt)
     if not train:

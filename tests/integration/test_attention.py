@@ -247,3 +247,86 @@ def test_a_model_without_an_inference_network_has_no_posterior(model, toy):
         loaded.attention(source, target, "posterior")
     exact = loaded.attention(source, target, "exact").probs
     assert torch.allclose(exact.sum(1), exact.new_ones(()), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def aligned(toy, tmp_path_factory):
+    """The toy corpus with its gold alignments, preprocessed."""
+    from onmt_varattn.bin import preprocess
+
+    prefix = tmp_path_factory.mktemp("aligned") / "run"
+    words = " ".join(
+        f"-{part}_{option} {toy}/{part}.{ending}"
+        for part in ("train", "valid")
+        for option, ending in (("src", "de"), ("tgt", "en"), ("align", "align"))
+    )
+    assert call(preprocess.main, *words.split(), "-save_data", prefix, "-vocab_size", 400) == 0
+    return prefix
+
+
+def test_links_between_words_become_links_between_subwords(aligned, toy):
+    """Merging the subwords' links back gives the gold ones."""
+    from onmt_varattn.analysis.alignment import parse_pharaoh
+    from onmt_varattn.text import TextProcessing
+
+    text = TextProcessing.load(f"{aligned}.text.json")
+    gold = (toy / "train.align").read_text().splitlines()
+    parts = [
+        open(f"{aligned}.train.{part}", encoding="utf-8").read().splitlines()
+        for part in ("src", "tgt", "align")
+    ]
+    assert len(parts[2]) == len(gold)
+    more = 0
+    for source, target, links, right in zip(*parts, gold, strict=True):
+        source_words, target_words = text.src.words(source.split()), text.tgt.words(target.split())
+        found = parse_pharaoh(links, "x")
+        merged = {(source_words[i], target_words[j]) for i, j in found}
+        assert merged == parse_pharaoh(right, "x")
+        more += len(found) - len(merged)
+    assert more > 0
+
+
+@pytest.mark.parametrize("estimator", ["sample", "enum", "rws"])
+def test_an_external_posterior_trains_and_translates(aligned, toy, tmp_path, estimator):
+    flags = f"-attention variational -posterior external -attention_estimator {estimator} -posterior_smoothing 0.2"
+    model = run(aligned, tmp_path, flags)
+    assert not any(name.startswith("posterior.") for name in checkpoint.load(str(model))["model"])
+    metrics = [json.loads(line) for line in (tmp_path / "m.metrics.jsonl").read_text().splitlines()]
+    assert 0 < metrics[-1]["posterior_entropy"] < metrics[-1]["prior_entropy"]
+    words = (
+        f"-config {aligned}.yaml {STEPS} {FEW} -train_from {model} -train_steps 9 -save_model {tmp_path}/more"
+    )
+    assert call(train.main, *words.split()) == 0
+    out = onmt_varattn.load(str(model), max_length=6).translate(
+        (toy / "test.de").read_text("utf-8").splitlines()
+    )
+    assert len(out) == 30
+
+
+def test_an_external_posterior_needs_alignments(data, tmp_path, capsys):
+    words = f"-config {data}.yaml {SIZES} -attention variational -posterior external -save_model {tmp_path}/m"
+    assert call(train.main, *words.split()) == 2
+    assert "corpus corpus_1 has no path_align" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("0-0\n", "has 1 lines but"),
+        ("x\n" * 1000, "line 1: not an alignment"),
+        ("99-0\n" * 1000, "link 99-0 is outside"),
+    ],
+)
+def test_bad_alignments_are_refused(toy, tmp_path, content, words, capsys):
+    from onmt_varattn.bin import preprocess
+
+    (tmp_path / "bad").write_text(content)
+    files = " ".join(
+        f"-{part}_{side} {toy}/{part}.{ending}"
+        for part in ("train", "valid")
+        for side, ending in (("src", "de"), ("tgt", "en"))
+    )
+    line = f"{files} -train_align {tmp_path}/bad -valid_align {toy}/valid.align -save_data {tmp_path}/d -vocab_size 400"
+    assert call(preprocess.main, *line.split()) == 2
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad"]

@@ -13,7 +13,7 @@ from tests.conftest import ROOT, run_command
 
 MODELS = {
     "rnn": "-encoder_type brnn -layers 1 -word_vec_size 16 -rnn_size 16 -global_attention mlp",
-    "default": "-layers 1 -rnn_size 16 -word_vec_size 16",
+    "copy": "-layers 1 -rnn_size 16 -word_vec_size 16 -copy_attn",
     "transformer": "-encoder_type transformer -decoder_type transformer -layers 1 -rnn_size 16 -word_vec_size 16 "
     "-heads 2 -transformer_ff 16 -position_encoding -label_smoothing 0.1",
 }

@@ -72,9 +72,13 @@ def test_a_bare_pickle_is_refused(tmp_path):
 
 
 def test_the_allow_list_is_no_longer_than_a_checkpoint_needs(tmp_path):
-    """Without any one of its entries a real checkpoint cannot be read."""
+    """Without any one of its entries a checkpoint with copy attention and alignments cannot be read."""
+    from onmt.inputters.inputter import get_fields
+
     path = str(tmp_path / "m.pt")
-    checkpoint.save(small_checkpoint(), path)
+    everything = {**get_fields("text", None, None, dynamic_dict=True, with_align=True), **models.fields()}
+    checkpoint.save({**small_checkpoint(), "vocab": everything}, path)
+    assert checkpoint.load(path)["vocab"].keys() == everything.keys()
     for entry in checkpoint.CHECKPOINT_CLASSES:
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals([c for c in checkpoint.CHECKPOINT_CLASSES if c is not entry])

@@ -204,3 +204,16 @@ def test_warm_up_ends_at_its_step():
         compute.step = step
         values[step] = compute(batch, *model(source, batch.tgt, lengths))[0].item()
     assert values[1] == values[5] != values[6]
+
+
+def test_an_external_posterior_spreads_its_mass_over_the_links():
+    from onmt_varattn.nmt.loss import external_posterior
+
+    prior = torch.zeros(3, 2, 4, dtype=torch.float64)
+    prior[:, 1, 2:] = float("-inf")  # the second sentence has two words
+    links = torch.tensor([[0, 1, 0], [0, 1, 3], [1, 2, 1]])
+    found = external_posterior(links, prior, 0.2).exp()
+    assert found[0, 0].tolist() == pytest.approx([0.45, 0.05, 0.05, 0.45])
+    assert found[1, 1].tolist() == pytest.approx([0.1, 0.9, 0, 0])
+    assert found[2, 0].tolist() == pytest.approx([0.25] * 4), "no link: uniform"
+    assert found[2, 1].tolist() == pytest.approx([0.5, 0.5, 0, 0])
