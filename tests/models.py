@@ -13,11 +13,12 @@ VOCABULARY = 12  # with <unk>, <blank>, <s>, </s>
 PAD = 1
 
 
-def fields(words: int = VOCABULARY):
+def fields(words: int | None = None):
     """Fields whose vocabularies have `words` entries a side."""
+    words = words or VOCABULARY
     counters = defaultdict(Counter)
     for side, specials in (("src", 2), ("tgt", 4)):
-        counters[side].update({f"w{i:02}": words - i for i in range(words - specials)})
+        counters[side].update({f"w{i:03}": words - i for i in range(words - specials)})
     return _build_fields_vocab(get_fields("text", None, None), counters, "text", False, 1, words, 0, words, 0)
 
 

@@ -66,12 +66,14 @@ def _command(name: str, parser: Parser) -> Iterator[str]:
 
 def _our_groups() -> set[str]:
     """The groups that we add to OpenNMT's parsers."""
-    scratch = Parser()
-    builtin = {group.title for group in scratch._action_groups}
-    scratch.add("-global_attention", choices=[])  # model_opts changes OpenNMT's
+    ours: set[str] = set()
     for add in (opts.model_opts, opts.train_opts, opts.translate_opts):
+        scratch = Parser()
+        builtin = {group.title for group in scratch._action_groups}
+        scratch.add("-global_attention", choices=[])  # model_opts changes OpenNMT's
         add(scratch)
-    return {group.title for group in scratch._action_groups} - builtin
+        ours |= {group.title for group in scratch._action_groups} - builtin
+    return ours
 
 
 def _row(action: argparse.Action) -> str:
@@ -87,6 +89,8 @@ def _default(action: argparse.Action) -> str:
         return "required"
     if action.nargs == 0:
         return "on" if action.default else "off"
+    if action.default is None and (told := re.search(r"Default: (.*?)\.(?=\s|$)", action.help or "")):
+        return _prose(told[1])  # a default that depends on other options
     if action.default in (None, [], ""):
         return ""
     values = action.default if isinstance(action.default, list) else [action.default]

@@ -11,6 +11,7 @@ from onmt_varattn.bin import train, translate
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.nmt import checkpoint
+from onmt_varattn.text import TextProcessing
 from tests.conftest import SIZES, STEPS, call
 
 CELLS = [
@@ -330,3 +331,47 @@ def test_bad_alignments_are_refused(toy, tmp_path, content, words, capsys):
     assert call(preprocess.main, *line.split()) == 2
     assert words in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["bad"]
+
+
+def test_gold_scores_are_exact_log_likelihoods(data, toy, tmp_path):
+    """translate -tgt against the validation loss on the same sentences."""
+    from onmt_varattn.latent.objectives import Emitter
+    from onmt_varattn.nmt.loss import TestAttention, Vocabulary, real_positions
+
+    path = run(data, tmp_path, "-attention marginal")
+    log = tmp_path / "translate.log"
+    for part, side in (("src", "de"), ("tgt", "en")):
+        lines = (toy / f"test.{side}").read_text("utf-8").splitlines()[:6]
+        (tmp_path / part).write_text("".join(line + "\n" for line in lines), "utf-8")
+    words = f"-model {path} -src {tmp_path}/src -tgt {tmp_path}/tgt -output {tmp_path}/out -max_length 3 -log_file {log}"
+    assert call(translate.main, *words.split()) == 0
+    gold = float(re.search(r"GOLD SCORE: (-[\d.]+)", log.read_text())[1]) * 6
+
+    loaded = onmt_varattn.load(str(path))
+    text = TextProcessing.from_dict(loaded.model_opt.text_processing)
+    total = 0.0
+    for source, target in zip((tmp_path / "src").open(), (tmp_path / "tgt").open(), strict=True):
+        fields = [loaded.fields[side].base_field for side in ("src", "tgt")]
+        src, tgt = (
+            torch.tensor([field.vocab.stoi[token] for token in line]).view(-1, 1, 1)
+            for field, line in zip(
+                fields,
+                (text.src.encode(source).split(), ["<s>", *text.tgt.encode(target).split(), "</s>"]),
+                strict=True,
+            )
+        )
+        with torch.no_grad():
+            trace, _ = loaded.model(src, tgt, torch.tensor([len(src)]))
+        positions = real_positions(trace, tgt[1:, :, 0], padding=1)
+        vocabulary = loaded.model.generator.vocabulary
+        emitter = Emitter(loaded.model.decoder.emission, Vocabulary(vocabulary.weight, vocabulary.bias))
+        total += TestAttention("exact").marginals(positions, emitter).log_marginal.sum().item()
+    assert gold == pytest.approx(total, abs=1e-2)
+
+
+def test_an_ensemble_may_mix_objectives(model, data, toy, tmp_path):
+    other = run(data, tmp_path, "-attention variational")
+    lines = (toy / "test.de").read_text("utf-8").splitlines()
+    both = onmt_varattn.load(str(model), str(other), max_length=8, kmax=2).translate(lines)
+    assert len(both) == len(lines)
+    assert both != onmt_varattn.load(str(model), max_length=8, kmax=2).translate(lines)

@@ -234,10 +234,11 @@ def test_report_align_is_refused_for_now(model, source, tmp_path, capsys):
     assert "-attn_debug" in capsys.readouterr().err
 
 
-def test_the_server_translates_raw_text(model, raw, tmp_path):
+@pytest.mark.parametrize("way", [{}, {"kmax": 2}, {"test_attention": "exact"}])
+def test_the_server_translates_raw_text(model, raw, tmp_path, way):
     conf = {
         "models_root": str(model.parent),
-        "models": [{"id": 7, "model": model.name, "load": True, "opt": {"beam": 4, "max_length": 12}}],
+        "models": [{"id": 7, "model": model.name, "load": True, "opt": {"beam": 4, "max_length": 12, **way}}],
     }
     (tmp_path / "conf.json").write_text(json.dumps(conf))
     port = 18000 + hash(str(tmp_path)) % 2000
@@ -260,7 +261,7 @@ def test_the_server_translates_raw_text(model, raw, tmp_path):
                 time.sleep(0.5)
     finally:
         process.kill()
-    right = onmt_varattn.load(str(model), beam=4, max_length=12).translate(raw[:3])
+    right = onmt_varattn.load(str(model), beam=4, max_length=12, **way).translate(raw[:3])
     assert [line["tgt"] for line in answer[0]] == right
 
 
