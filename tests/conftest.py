@@ -17,10 +17,10 @@ def pytest_configure(config):
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def run_command(*words, cwd=ROOT, check=True, **kwargs):
+def run_command(*words, cwd=ROOT, check=True, timeout=500, **kwargs):
     """Run a command line as a user would, in a process of its own."""
     result = subprocess.run(
-        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, timeout=500, **kwargs
+        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, timeout=timeout, **kwargs
     )
     if check:
         assert result.returncode == 0, f"{words}\n{result.stdout}\n{result.stderr}"

@@ -92,8 +92,15 @@ def show(model: Model) -> None:
     chosen = [pair for pair in pairs if 8 <= len(pair[0].split()) <= 12][:EXAMPLES]
     for source, translation in chosen:
         print(f"\n{source}\n{translation}\n{model.attention(source, translation).text()}")
-    pair = max(chosen, key=lambda pair: len(pair[0].split()))
-    plot({kind: model.attention(*pair, kind) for kind in ("prior", "posterior")}, f"{OUT}/attention.png")
+    # The picture: a reference translation that surprises the prior most, and the posterior not.
+    references = zip(read_lines(f"{OUT}/toy/test.de"), read_lines(f"{OUT}/toy/test.en"), strict=True)
+    candidates = [pair for pair in references if 8 <= len(pair[0].split()) <= 12][:100]
+    kinds = ("prior", "posterior")
+    both = [{kind: model.attention(*pair, kind) for kind in kinds} for pair in candidates]
+    plot(
+        max(both, key=lambda a: float((a["posterior"].probs - a["prior"].probs).abs().sum())),
+        f"{OUT}/attention.png",
+    )
 
 
 def report(model: Model) -> float:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import onmt_varattn
+from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
+from onmt_varattn.files import read_lines
 from tests.conftest import run_command
 
 SIZES = "-encoder_type brnn -layers 1 -word_vec_size 128 -rnn_size 128 -global_attention mlp -input_feed 1"
@@ -30,7 +33,7 @@ def preprocess(directory, source, splits, vocab_size, target=("de", "en")):
 def perplexity(config, directory, name, flags):
     """Train, and return the last validation perplexity."""
     words = f"-config {config} -save_model {directory}/{name} -keep_checkpoint 1 {flags}"
-    result = run_command(sys.executable, "train.py", *words.split())
+    result = run_command(sys.executable, "train.py", *words.split(), timeout=3600)
     return float(re.findall(r"Validation perplexity: ([\d.]+)", result.stderr)[-1])
 
 
@@ -75,3 +78,52 @@ def test_it_is_no_worse_than_stock_on_multi30k(tmp_path):
     stock = perplexity(config, tmp_path, "stock", flags)
     ours = perplexity(config, tmp_path, "ours", f"{flags} -attention soft")
     assert ours <= AT_MOST * stock
+
+
+@pytest.fixture(scope="module")
+def whole_toy(tmp_path_factory):
+    """The toy corpus at its full size: its directory, with the preprocessed data."""
+    directory = tmp_path_factory.mktemp("whole")
+    run_command(sys.executable, "tools/make_toy_corpus.py", "-output", directory)
+    preprocess(directory, directory, {"train": "train", "valid": "valid"}, 800)
+    return directory
+
+
+LATENT = {
+    "soft": "-attention soft",
+    "hard": "-attention hard -attention_warmup_steps 200",
+    "variational enum": "-attention variational -attention_estimator enum -attention_warmup_steps 200",
+    "variational sample": "-attention variational -attention_warmup_steps 200",
+}
+
+
+@pytest.mark.slow
+def test_variational_attention_beats_soft_and_hard_and_its_posterior_aligns_better(whole_toy, tmp_path):
+    """The paper's claim in small: validation perplexity, exact for latent models, after 1200 steps."""
+    flags = f"{TOY} -train_steps 1200 -valid_steps 400"
+    config = whole_toy / "data.yaml"
+    found = {
+        name: perplexity(config, tmp_path, name.replace(" ", "_"), f"{flags} {attention}")
+        for name, attention in LATENT.items()
+    }
+    print(found)
+    for name in ("variational enum", "variational sample"):
+        assert found[name] < found["soft"], found
+        assert found[name] < found["hard"], found
+        rates = error_rates(tmp_path / f"{name.replace(' ', '_')}_step_1200.pt", whole_toy)
+        print(name, rates)
+        assert rates["posterior"] < rates["prior"], (name, rates)
+
+
+def error_rates(model, directory):
+    """Alignment error rates of prior and posterior on the test set."""
+    loaded = onmt_varattn.load(str(model))
+    source, target, links = (read_lines(f"{directory}/test.{ending}") for ending in ("de", "en", "align"))
+    gold = [parse_pharaoh(line, "gold") for line in links]
+    return {
+        kind: score_alignments(
+            (best_links(loaded.attention(*pair, kind)), right)
+            for pair, right in zip(zip(source, target, strict=True), gold, strict=True)
+        ).error_rate
+        for kind in ("prior", "posterior")
+    }
