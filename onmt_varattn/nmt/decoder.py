@@ -18,15 +18,13 @@ from typing import Any
 
 import torch
 from onmt.decoders.decoder import DecoderBase
-from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
 from onmt.utils.misc import sequence_mask
 from torch import Tensor, nn
 
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.emission import Emission
 from onmt_varattn.latent.scores import SCORES, Score
-
-RNNS = {"LSTM": StackedLSTM, "GRU": StackedGRU}
+from onmt_varattn.nmt.recurrence import RNNS, Recurrence
 
 
 @dataclass
@@ -200,8 +198,9 @@ class AttentionDecoder(DecoderBase):
         padding = ~sequence_mask(lengths[:: memory.queries], positions).unsqueeze(1)  # N x 1 x S
         hidden, context = self.state["hidden"], self.state["context"].squeeze(0)
         queries, contexts, scores = [], [], []
-        for embedding in self.embeddings(words):  # N*Q x E
-            query, hidden = self.rnn(torch.cat([embedding, context], 1), hidden)  # N*Q x D
+        recurrence = Recurrence(self.rnn, self.embeddings(words))
+        for step in range(len(words)):
+            query, hidden = recurrence.step(step, context, hidden)  # N*Q x D
             prior = Categorical(self.score(query.view(sentences, -1, self.size), memory.keys), padding)
             context = prior.mean(memory.vectors).flatten(0, 1)  # N*Q x M
             queries.append(query)

@@ -51,14 +51,22 @@ def test_the_check_in_extending_holds(example):
     assert result.stdout == "as the formulas say\n"
 
 
-def test_the_example_in_extending_trains_and_translates(example, data, toy):
-    words = f"-config {data}.yaml -attention decided -global_attention cosine {SIZES} {STEPS} -save_model m -log_file log"
-    run_command(sys.executable, "my_attention.py", "train", *words.split(), cwd=example, env=ENVIRONMENT)
-    perplexities = re.findall(r"Validation perplexity: ([\d.]+)", (example / "log").read_text())
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "-attention power_mean -global_attention cosine",
+        "-attention variational -attention_estimator stratified -posterior_rnn mean",
+    ],
+)
+def test_the_example_in_extending_trains_and_translates(example, data, toy, flags, tmp_path):
+    module = example / "my_attention.py"
+    words = f"train -config {data}.yaml {flags} {SIZES} {STEPS} -save_model m -log_file log"
+    run_command(sys.executable, module, *words.split(), cwd=tmp_path, env=ENVIRONMENT)
+    perplexities = re.findall(r"Validation perplexity: ([\d.]+)", (tmp_path / "log").read_text())
     assert float(perplexities[-1]) < float(perplexities[0])
-    words = f"-model m_step_20.pt -src {toy}/test.de -output out"
-    run_command(sys.executable, "my_attention.py", "translate", *words.split(), cwd=example, env=ENVIRONMENT)
-    assert (example / "out").read_text("utf-8").count("\n") == 30
+    words = f"translate -model m_step_20.pt -src {toy}/test.de -output out -beam 2 -max_length 12"
+    run_command(sys.executable, module, *words.split(), cwd=tmp_path, env=ENVIRONMENT)
+    assert (tmp_path / "out").read_text("utf-8").count("\n") == 30
 
 
 def test_every_option_of_every_command_is_on_the_options_page(options):
@@ -87,8 +95,26 @@ def test_every_table_row_on_the_options_page_has_four_cells(options):
 def test_our_groups_come_first(options):
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", options.options_text(), re.M | re.S))
     first = {name: re.findall(r"^### (.*)$", section, re.M) for name, section in sections.items()}
-    assert first["onmt_train"][:2] == ["Latent attention", "Training (onmt_varattn)"]
-    assert first["onmt_translate"][0] == "Translation (onmt_varattn)"
+    assert first["onmt_train"][:5] == [
+        "Latent attention",
+        "Posterior",
+        "Training latent attention",
+        "Attention at test time",
+        "Training (onmt_varattn)",
+    ]
+    assert first["onmt_translate"][:2] == ["Attention at test time", "Translation (onmt_varattn)"]
+    for name in ("onmt_train", "onmt_translate"):
+        assert len(first[name]) == len(set(first[name]))
+
+
+def test_a_default_that_depends_on_other_options_stands_in_its_column(options):
+    rows = dict(
+        re.findall(r"^\| `-(\w+)` \| (.*?) \|", options.options_text().split("## onmt_translate")[0], re.M)
+    )
+    assert rows["attention_samples"] == "5 for rws and vimco, else 1"
+    assert rows["gumbel_temperature"] == "0.5"
+    assert rows["decoder_init"] == "`zero`"
+    assert rows["attention"] == ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,117 @@
+"""The decoder's RNN, laid out for input feeding: as little as can be inside the loop over time.
+
+A step multiplies the context and the last state with weights, and adds what the words contribute;
+the words are known beforehand, so their products are taken for all steps at once. Likewise the
+weights' gradients: autograd would form a full-sized gradient at every step and add them up. Here
+the steps see weights without gradient, and one product over all steps forms it at the end:
+
+    gates_t = parts_t + A a_t + H h_t        d A = sum_t d gates_t a_t',  d H = sum_t d gates_t h_t'
+
+The parameters are those of OpenNMT's stacked cells, and so is what is computed.
+"""
+
+from typing import Any
+
+import torch
+from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
+from torch import Tensor, nn
+
+RNNS = {"LSTM": StackedLSTM, "GRU": StackedGRU}
+
+
+class _AllSteps(torch.autograd.Function):
+    """The parts of all steps as they are; in the backward pass, the gradients of the weights besides.
+
+    `inputs` has a list for each weight, which the loop fills with what it multiplied at each step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, parts: Tensor, inputs: tuple[list[Tensor], ...], *weights: Tensor) -> Tensor:
+        ctx.inputs = inputs
+        return parts.view_as(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        gates = grads[0]  # T x N x G
+        flat = gates.flatten(0, 1).t()
+        return gates, None, *(flat @ torch.cat(steps).to(flat.dtype) for steps in ctx.inputs)
+
+
+class _Products:
+    """parts_t + A a_t (+ H h_t) for one layer, step by step.
+
+    Args:
+        parts: T x N x G.
+        weights: A and H, each G x size.
+    """
+
+    def __init__(self, parts: Tensor, *weights: Tensor) -> None:
+        self.weights = [weight.detach().t() for weight in weights]
+        self.inputs: tuple[list[Tensor], ...] = tuple([] for _ in weights)
+        self.parts = _AllSteps.apply(parts, self.inputs, *weights).unbind(0)
+
+    def at(self, step: int, *inputs: Tensor) -> Tensor:
+        """The gates of a step: N x G."""
+        gates = self.parts[step]
+        for x, weight, seen in zip(inputs, self.weights, self.inputs, strict=True):
+            gates = torch.addmm(gates, x, weight)
+            if gates.requires_grad:
+                seen.append(x.detach())
+        return gates
+
+
+class Recurrence:
+    """One run of a stacked RNN over known words, with a context fed in at every step.
+
+    Args:
+        rnn: OpenNMT's stacked cells; the first reads [word; context].
+        words: embeddings, T x N x E.
+    """
+
+    def __init__(self, rnn: Any, words: Tensor) -> None:
+        self.dropout = rnn.dropout
+        self.is_lstm = isinstance(rnn, StackedLSTM)
+        size = words.size(2)
+        self.layers: list[tuple[_Products, ...]] = []
+        for i, cell in enumerate(rnn.layers):
+            if i == 0:
+                inner = cell.weight_ih[:, size:]
+                parts = nn.functional.linear(words, cell.weight_ih[:, :size], cell.bias_ih)
+            else:
+                inner = cell.weight_ih
+                parts = cell.bias_ih.expand(*words.shape[:2], -1)
+            hidden_bias = cell.bias_hh.expand(*words.shape[:2], -1)
+            if self.is_lstm:
+                self.layers.append((_Products(parts + hidden_bias, inner, cell.weight_hh),))
+            else:  # a GRU's reset gate stands between the two products
+                self.layers.append((_Products(parts, inner), _Products(hidden_bias, cell.weight_hh)))
+
+    def step(
+        self, step: int, context: Tensor, hidden: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The query N x D, and the new hidden states, each layers x N x D."""
+        cell: Any = self._lstm if self.is_lstm else self._gru
+        x, states = context, []
+        for i, products in enumerate(self.layers):
+            if i > 0:
+                x = self.dropout(x)
+            states.append(cell(step, x, [part[i] for part in hidden], *products))
+            x = states[-1][0]
+        return x, tuple(torch.stack(parts) for parts in zip(*states, strict=True))
+
+    @staticmethod
+    def _lstm(step: int, x: Tensor, hidden: list[Tensor], products: _Products) -> tuple[Tensor, ...]:
+        h, c = hidden
+        i, f, g, o = products.at(step, x, h).chunk(4, 1)
+        c = torch.addcmul(torch.sigmoid(f) * c, torch.sigmoid(i), torch.tanh(g))
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    @staticmethod
+    def _gru(
+        step: int, x: Tensor, hidden: list[Tensor], inner: _Products, outer: _Products
+    ) -> tuple[Tensor, ...]:
+        (h,) = hidden
+        xr, xz, xn = inner.at(step, x).chunk(3, 1)
+        hr, hz, hn = outer.at(step, h).chunk(3, 1)
+        n = torch.tanh(torch.addcmul(xn, torch.sigmoid(xr + hr), hn))
+        return (n + torch.sigmoid(xz + hz) * (h - n),)

@@ -1,0 +1,74 @@
+"""The decoder's RNN against OpenNMT's stacked cells, with the gradients of every weight."""
+
+import pytest
+import torch
+from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from onmt_varattn.nmt.recurrence import Recurrence
+
+T, N, E, M, D = 5, 3, 4, 6, 7
+
+
+def world(kind, layers):
+    torch.manual_seed(0)
+    rnn = kind(layers, E + M, D, 0.0).double()
+    words = torch.randn(T, N, E, dtype=torch.float64, requires_grad=True)
+    states = 2 if kind is StackedLSTM else 1
+    hidden = tuple(torch.randn(layers, N, D, dtype=torch.float64, requires_grad=True) for _ in range(states))
+    feedback = torch.randn(D, M, dtype=torch.float64, requires_grad=True)  # the context depends on the query
+    return rnn, words, hidden, feedback
+
+
+def run(step, words, hidden, feedback):
+    context = words.new_zeros(N, M)
+    total = 0
+    for t in range(T):
+        query, hidden = step(t, context, hidden)
+        context = torch.tanh(query @ feedback)
+        total = total + (t + 1) * query.square().sum() + context.sum()
+    return total + sum(part.sum() for part in hidden)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("kind", [StackedLSTM, StackedGRU])
+def test_values_and_gradients_equal_opennmts(kind, layers):
+    rnn, words, hidden, feedback = world(kind, layers)
+    leaves = [words, feedback, *hidden, *rnn.parameters()]
+    stock = run(lambda t, c, h: rnn(torch.cat([words[t], c], 1), h), words, hidden, feedback)
+    ours = run(Recurrence(rnn, words).step, words, hidden, feedback)
+    torch.testing.assert_close(ours, stock, rtol=0, atol=1e-10)
+    for found, right in zip(
+        torch.autograd.grad(ours, leaves), torch.autograd.grad(stock, leaves), strict=True
+    ):
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-10)
+
+
+class WeightGradients(TorchDispatchMode):
+    """Counts matrix products as large as a weight of the first cell, and all their arithmetic."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if "mm" in func.__name__ and 4 * D in out.shape and out.size(0) != N and out.size(0) != T * N:
+            self.count += 1
+        return out
+
+
+def test_it_takes_no_more_arithmetic_and_three_weight_gradients_for_all_steps():
+    rnn, words, hidden, feedback = world(StackedLSTM, 1)
+    counts, flops = [], []
+    for step in (lambda t, c, h: rnn(torch.cat([words[t], c], 1), h), None):
+        for mode in (WeightGradients(), FlopCounterMode(display=False)):
+            with mode:
+                run(step or Recurrence(rnn, words).step, words, hidden, feedback).backward()
+            if isinstance(mode, WeightGradients):
+                counts.append(mode.count)
+            else:
+                flops.append(mode.get_total_flops())
+    assert counts == [2 * T, 3]
+    assert flops[1] <= flops[0]
