@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint bench docs clean install
+.PHONY: demo test test-slow lint bench bench-full docs clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
@@ -22,6 +22,9 @@ lint: $(INSTALLED)          ## format, lint, types
 
 bench: $(INSTALLED)         ## speed and memory against stock OpenNMT-py
 	$(RUN) benchmarks/run.py
+
+bench-full: $(INSTALLED)    ## the same for every objective and estimator
+	$(RUN) benchmarks/run.py -systems all
 
 docs: $(INSTALLED)          ## docs/_build/html
 	$(RUN) -m sphinx -W --keep-going -q docs docs/_build/html

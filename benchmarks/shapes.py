@@ -43,4 +43,11 @@ SHAPES = {
 SYSTEMS = {
     "stock": "",
     "soft": "-attention soft",
+    "variational sample": "-attention variational",
+    "variational gumbel": "-attention variational -attention_estimator gumbel",
+    "variational rws, 5 samples": "-attention variational -attention_estimator rws",
+    "variational sum_and_sample, k=3": "-attention variational -attention_estimator sum_and_sample",
+    "variational sparse": "-attention variational -attention_estimator sparse",
+    "variational enum": "-attention variational -attention_estimator enum",
+    "marginal": "-attention marginal",
 }

@@ -3,14 +3,21 @@
 import torch
 
 from onmt_varattn.latent.emission import Emission
-from onmt_varattn.latent.estimators import Settings
+from onmt_varattn.latent.estimators import ESTIMATORS, Settings
 from onmt_varattn.latent.likelihood import Vocabulary
-from onmt_varattn.latent.objectives import Emitter, Positions, build_objective
+from onmt_varattn.latent.objectives import OBJECTIVES, Emitter, Positions
 
 LENGTHS = (4, 2, 1)  # source words of the three sentences
 STEPS = (2, 3, 1)  # target words
 D, M, V = 3, 4, 6
 DOUBLE = torch.float64
+
+
+def build_objective(name, estimator, settings, **options):
+    """An objective with one of its estimators (its default for None)."""
+    objective = OBJECTIVES[name]
+    chosen = objective.estimators[estimator or next(iter(objective.estimators))]
+    return objective(ESTIMATORS[chosen](settings), **options)
 
 
 class World:

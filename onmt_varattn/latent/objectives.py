@@ -22,7 +22,7 @@ from torch import Tensor
 
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.emission import Emission
-from onmt_varattn.latent.estimators import ESTIMATORS, Estimate, Estimator, Settings
+from onmt_varattn.latent.estimators import Estimate, Estimator
 from onmt_varattn.latent.likelihood import (
     CHUNK_LOGITS,
     Candidates,
@@ -309,10 +309,3 @@ class Relaxed(Objective):
     estimators: ClassVar[dict[str, str]] = {"sample": "reparameterised"}
     has_posterior: ClassVar[bool] = True
     prior: ClassVar[type] = Dirichlet
-
-
-def build_objective(name: str, estimator: str | None, settings: Settings, **options: Any) -> Objective:
-    """An objective with one of its estimators (its default for None)."""
-    objective = OBJECTIVES[name]
-    chosen = objective.estimators[estimator or next(iter(objective.estimators))]
-    return objective(ESTIMATORS[chosen](settings), **options)

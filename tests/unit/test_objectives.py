@@ -18,12 +18,11 @@ from onmt_varattn.latent.objectives import (
     OBJECTIVES,
     Emitter,
     Positions,
-    build_objective,
     soft_marginals,
     warm_up,
 )
 from onmt_varattn.latent.refinement import Refinement
-from tests.worlds import DOUBLE, ORACLES, World, hard, marginal, variational
+from tests.worlds import DOUBLE, ORACLES, World, build_objective, hard, marginal, variational
 
 SIGMAS = 5
 
