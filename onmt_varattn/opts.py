@@ -223,18 +223,17 @@ def take_up(opt: Any, saved: Any) -> None:
         setattr(opt, name, getattr(saved, name))
     opt.rnn_size = opt.layers = -1
     for name in _NETWORK:
-        before, now = getattr(saved, name), getattr(opt, name)
+        before, now = getattr(saved, name, None), getattr(opt, name)
         if before is not None and now is not None and before != now:
             raise UserError(f"-{name} {now}: the posterior in {opt.train_from} has {before}; leave it out")
     changed = opt.attention not in (None, attention)
-    estimator = opt.attention_estimator
-    changed = changed or estimator not in (None, saved.attention_estimator)
+    changed = changed or opt.attention_estimator not in (None, saved.attention_estimator)
     opt.attention = opt.attention or attention
     if not changed:
         opt.attention_estimator = saved.attention_estimator
     for name in _CONDITIONAL:
         if getattr(opt, name) is None and (name in _NETWORK or not changed):
-            setattr(opt, name, getattr(saved, name))
+            setattr(opt, name, getattr(saved, name, None))
     if not OBJECTIVES[opt.attention].has_posterior:
         for name in _NETWORK:
             setattr(opt, name, None)

@@ -259,10 +259,12 @@ def marginalise(
         gold = cells.gold[chunk]
         picked = log_probs.gather(1, gold.index_select(0, position).unsqueeze(1)).squeeze(1)
         l = cells.spread(picked, len(gold), position, part)
-        weights = log_weights[chunk][position, cells.triples.candidate[part]].unsqueeze(1)
-        mixture = log_probs.new_zeros(len(gold), vocabulary.size)
-        mixture.index_add_(0, position, log_probs.add_(weights).exp_())
         log_marginal = torch.logsumexp(log_weights[chunk] + l, dim=1)
+        mixture = log_probs
+        if cells.width > 1:
+            weights = log_weights[chunk][position, cells.triples.candidate[part]].unsqueeze(1)
+            mixture = log_probs.new_zeros(len(gold), vocabulary.size)
+            mixture.index_add_(0, position, log_probs.add_(weights).exp_())
         found.append((log_marginal, l, mixture.argmax(1) == gold))
     return Marginals(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 

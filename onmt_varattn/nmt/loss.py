@@ -27,7 +27,7 @@ from onmt_varattn.nmt.model import AlignmentModel
 from onmt_varattn.nmt.statistics import AlignmentStatistics
 from onmt_varattn.opts import estimator_of
 
-VALIDATION_SAMPLES = 10  # of a Dirichlet prior, unless said otherwise
+VALIDATION_SAMPLES = 10  # of a Dirichlet prior
 
 
 class AlignmentLossCompute(LossComputeBase):
@@ -280,9 +280,7 @@ def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> Alig
 def test_attention_of(opt: Any, attention: str) -> TestAttention:
     """How a model is to be used at test time: as the options say, or as it was trained."""
     natural = {"soft": "soft", "relaxed": "samples"}.get(attention, "exact")
-    return TestAttention(
-        opt.test_attention or natural, opt.kmax, getattr(opt, "attention_samples", None) or VALIDATION_SAMPLES
-    )
+    return TestAttention(opt.test_attention or natural, opt.kmax)
 
 
 def _objective(opt: Any) -> Objective:

@@ -152,6 +152,11 @@ def alternatives_of(opt: Any, attention: str) -> Alternatives:
         attention: the objective the model was trained with.
     """
     check_test(opt, attention)
+    if opt.attention_samples is not None and (attention != "relaxed" or opt.attention_samples < 1):
+        raise UserError(
+            f"-attention_samples {opt.attention_samples} is for models trained with -attention relaxed, "
+            "and at least 1; leave it out"
+        )
     if opt.kmax:
         return KMax(opt.kmax)
     if attention == "relaxed" and opt.test_attention != "soft":

@@ -216,6 +216,12 @@ def test_combinations_that_make_no_sense_are_refused(data, tmp_path, flags, word
     assert list(tmp_path.iterdir()) == []
 
 
+def test_samples_are_refused_for_models_without_mixtures(model, toy, tmp_path, capsys):
+    words = f"-model {model} -src {toy}/test.de -output {tmp_path}/out -attention_samples 2"
+    assert call(translate.main, *words.split()) == 2
+    assert "-attention_samples 2 is for models trained with -attention relaxed" in capsys.readouterr().err
+
+
 def test_kmax_is_refused_for_relaxed_and_stock_models(data, toy, tmp_path, capsys):
     for flags in ("-attention relaxed", "-rnn_size 8 -enc_rnn_size 8 -dec_rnn_size 8"):
         model = run(data, tmp_path, flags)
