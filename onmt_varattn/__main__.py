@@ -9,7 +9,17 @@ from collections.abc import Sequence
 
 from onmt_varattn import __version__
 
-PACKAGES = ["OpenNMT-py", "torch", "torchtext", "sentencepiece", "sacrebleu", "sacremoses", "subword-nmt"]
+PACKAGES = [
+    "OpenNMT-py",
+    "torch",
+    "torchtext",
+    "sentencepiece",
+    "sacrebleu",
+    "sacremoses",
+    "subword-nmt",
+    "entmax",
+    "matplotlib",
+]
 OLDEST_TORCH = (2, 6)
 
 

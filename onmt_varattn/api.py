@@ -129,6 +129,8 @@ class Model:
             return attention["std"][: len(target), 0].cpu()
         if not isinstance(self.model, AlignmentModel):
             raise UserError(f"only a single model trained with -attention has the attention '{kind}'")
+        if kind == "exact" and self.model_opt.attention == "relaxed":
+            raise UserError("a model trained with -attention relaxed has no single alignments to enumerate")
         trace, _ = self.model(src, tgt, lengths)
         if kind == "exact":
             return exact_posterior(self.model, trace, tgt[1:, :, 0])[: len(target)].cpu()

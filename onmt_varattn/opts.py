@@ -180,6 +180,8 @@ def _extend_global_attention(parser: Any) -> None:
 
 def objective_of(opt: Any) -> type[Objective]:
     """The class behind -attention."""
+    if opt.attention not in OBJECTIVES:
+        raise UserError(f"-attention {opt.attention} is not known here; there are: {', '.join(OBJECTIVES)}")
     return OBJECTIVES[opt.attention]
 
 
@@ -226,22 +228,25 @@ def take_up(opt: Any, saved: Any) -> None:
         before, now = getattr(saved, name, None), getattr(opt, name)
         if before is not None and now is not None and before != now:
             raise UserError(f"-{name} {now}: the posterior in {opt.train_from} has {before}; leave it out")
-    changed = opt.attention not in (None, attention)
-    changed = changed or opt.attention_estimator not in (None, saved.attention_estimator)
+    changed = any(
+        getattr(opt, name) not in (None, getattr(saved, name, None))
+        for name in ("attention", "attention_estimator", "posterior")
+    )
     opt.attention = opt.attention or attention
     if not changed:
         opt.attention_estimator = saved.attention_estimator
+        opt.gumbel_hard = opt.gumbel_hard or saved.gumbel_hard
     for name in _CONDITIONAL:
         if getattr(opt, name) is None and (name in _NETWORK or not changed):
             setattr(opt, name, getattr(saved, name, None))
-    if not OBJECTIVES[opt.attention].has_posterior:
+    if not objective_of(opt).has_posterior or opt.posterior in ("svi", "external"):
         for name in _NETWORK:
             setattr(opt, name, None)
 
 
 def change_attention(saved: Any, opt: Any) -> None:
     """Train a saved model with the objective of this run; its sizes stay."""
-    for name in ("attention", "attention_estimator", "gumbel_hard", *_CONDITIONAL):
+    for name in ("attention", "attention_estimator", "gumbel_hard", "lambda_align", *_CONDITIONAL):
         setattr(saved, name, getattr(opt, name))
 
 
@@ -276,8 +281,8 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
         lambda opt: opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout,
     ),
     "attention_samples": (
-        lambda opt: _is("sample", "gumbel", "rws", "vimco")(opt),
-        lambda opt: 5 if _is("rws", "vimco")(opt) else 1,
+        lambda opt: estimator_of(opt).draws,
+        lambda opt: 1 if estimator_of(opt).linear else 5,
     ),
     "attention_top": (_is("sum_and_sample"), 3),
     "attention_warmup_steps": (
@@ -414,13 +419,16 @@ def _check_attention(opt: Any) -> None:
     for name in ("gumbel_temperature", "gumbel_min_temperature", "svi_lr"):
         if (value := getattr(opt, name, None)) is not None and value <= 0:
             raise UserError(f"-{name} {value} must be above 0")
+    least, first = (getattr(opt, f"gumbel_{name}", None) for name in ("min_temperature", "temperature"))
+    if least is not None and first is not None and least > first:
+        raise UserError(f"-gumbel_min_temperature {least} is above -gumbel_temperature {first}")
     for name in ("attention_warmup_steps", "kl_warmup_steps", "kl_weight"):
         if (value := getattr(opt, name, None)) is not None and value < 0:
             raise UserError(f"-{name} {value} must not be negative")
     if getattr(opt, "posterior_rnn", None) == "brnn" and opt.posterior_rnn_size % 2:
         raise UserError(f"-posterior_rnn_size {opt.posterior_rnn_size} must be even, for two directions")
     smoothing = getattr(opt, "label_smoothing", 0.0)
-    if smoothing and (opt.attention == "marginal" or not estimator_of(opt).linear):
+    if smoothing and not (objective_of(opt).linear and estimator_of(opt).linear):
         raise UserError(
             f"-label_smoothing {smoothing} does not go with this objective, which takes logarithms of sums "
             "of likelihoods; leave it out"

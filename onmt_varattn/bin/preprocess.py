@@ -239,7 +239,7 @@ def _check(opt: Any, paths: dict[str, str]) -> None:
         given, other = ("src", "tgt") if opt.test_src else ("tgt", "src")
         raise UserError(f"-test_{given} is given without -test_{other}; a test set needs both")
     inputs = [getattr(opt, f"{name}_{side}") for name in ("train", "valid", "test") for side in SIDES]
-    read = {os.path.realpath(path) for path in inputs if path}
+    read = {os.path.realpath(path) for path in [*inputs, opt.train_align, opt.valid_align] if path}
     for path in paths.values():
         if os.path.realpath(path) in read:
             raise UserError(f"{path} is an input file and would be written over; change -save_data")
@@ -433,4 +433,5 @@ def _report(
         )
     print("written: " + " ".join(paths.values()))
     config, model = shlex.quote(paths["yaml"]), shlex.quote(f"{opt.save_data}.model")
-    print(f"next: onmt_train -config {config} -attention soft -save_model {model}")
+    attention = "variational -posterior external" if opt.train_align else "soft"
+    print(f"next: onmt_train -config {config} -attention {attention} -save_model {model}")

@@ -9,6 +9,7 @@ import yaml
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
+from onmt_varattn.files import check_writable
 from onmt_varattn.opts import check_train, take_up
 from onmt_varattn.plugin import register
 
@@ -53,6 +54,8 @@ def check(opt: Any) -> None:
     if opt.train_from:
         take_up(opt, checkpoint.load(opt.train_from)["opt"])
     check_alignments(opt)
+    if opt.metrics_file not in (None, "none"):
+        check_writable(opt.metrics_file)
     trial = copy.deepcopy(opt)
     logging.disable(logging.CRITICAL)
     try:

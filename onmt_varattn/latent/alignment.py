@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 MINUS_INFINITY = float("-inf")
+MOST_LOG_CONCENTRATION = 10.0
 
 
 class Categorical:
@@ -57,6 +58,10 @@ class Categorical:
     def entropy(self) -> Tensor:
         """-sum_i p_i log p_i in nats, with 0 log 0 = 0: ... x S -> ... ."""
         return -self.expectation(_finite(self.log_probs))
+
+    def entropy_of_mean(self) -> Tensor:
+        """The entropy, to be compared with a Dirichlet's: ... ."""
+        return self.entropy()
 
     def kl(self, other: "Categorical") -> Tensor:
         """KL(self, other) in nats: ... ."""
@@ -116,12 +121,14 @@ class Dirichlet:
     """A mixture of the real positions.
 
     Args:
-        scores: log concentrations, ... x S; minus infinity where padded.
+        scores: log concentrations, ... x S; minus infinity where padded. They are kept within
+            +-10, beyond which float32 has no digits left for the divergence.
     """
 
     def __init__(self, scores: Tensor) -> None:
         self.real = scores != MINUS_INFINITY  # ... x S
-        self.concentration = scores.masked_fill(~self.real, 0.0).exp()  # ... x S; 1 where padded
+        bounded = scores.masked_fill(~self.real, 0.0).clamp(-MOST_LOG_CONCENTRATION, MOST_LOG_CONCENTRATION)
+        self.concentration = bounded.exp()  # ... x S; 1 where padded
 
     @cached_property
     def total(self) -> Tensor:
@@ -162,6 +169,11 @@ class Dirichlet:
             + (total - positions) * torch.digamma(total)
             - self._sum((alpha - 1) * torch.digamma(alpha))
         )
+
+    def entropy_of_mean(self) -> Tensor:
+        """The entropy of E[z] as a categorical distribution, in nats: ... ."""
+        logs = torch.where(self.real, self.probs, torch.ones_like(self.probs)).log()
+        return -(self.probs * logs).sum(-1)
 
     def kl(self, other: "Dirichlet") -> Tensor:
         """KL(self, other) in nats: ... ."""

@@ -58,6 +58,7 @@ class Estimate(NamedTuple):
 class Estimator:
     """Base class: expectations under a categorical q, KL(q, p) in closed form."""
 
+    draws = False  # has a number of samples
     needs_baseline = False
     linear = True  # the bound is linear in l, so that smoothed labels make sense; it has a KL term
     fewest_samples = 1
@@ -121,6 +122,7 @@ class SparseEnum(Enum):
 class Sample(Estimator):
     """A few draws from q."""
 
+    draws = True
     needs_baseline = True
 
     def candidates(self, q: Any, mix: Mix) -> Candidates:
@@ -169,6 +171,8 @@ class SumAndSample(Estimator):
 
 class _Contexts(Estimator):
     """Draws that are mixtures of positions: gradients go through them."""
+
+    draws = True
 
     def draw(self, q: Any) -> Tensor:
         """Weights over positions, with gradient: R x S."""

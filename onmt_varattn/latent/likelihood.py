@@ -61,6 +61,16 @@ class Vocabulary:
             logits = torch.addmm(self.narrow_bias, states.detach().to(self.narrow), self.narrow_weight.t())
             return torch.log_softmax(logits.to(self.wide), dim=1)
 
+    def pick(self, log_probs: Tensor, gold: Tensor) -> Tensor:
+        """l of the gold words, smoothed if labels are: C x V and C -> C."""
+        picked = log_probs.gather(1, gold.unsqueeze(1)).squeeze(1)
+        if not self.others:
+            return picked
+        every = log_probs.sum(1)
+        if self.unpredicted is not None:
+            every = every - log_probs[:, self.unpredicted]
+        return self.on_gold * picked + self.others * every
+
     def gold(self, states: Tensor, gold: Tensor) -> Words:
         """The gold words' log-likelihoods: C x D and C -> C."""
         return Words(*_Gold.apply(states, gold, self))
@@ -86,14 +96,8 @@ class _Gold(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, gold: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
         log_probs = vocabulary.log_probs(states)  # C x V
-        here = gold.unsqueeze(1)  # C x 1
-        picked = log_probs.gather(1, here).squeeze(1)
+        picked = vocabulary.pick(log_probs, gold)
         correct = log_probs.argmax(1) == gold
-        if vocabulary.others:
-            every = log_probs.sum(1)
-            if vocabulary.unpredicted is not None:
-                every = every - log_probs[:, vocabulary.unpredicted]
-            picked = vocabulary.on_gold * picked + vocabulary.others * every
         if ctx.needs_input_grad[0]:
             ctx.vocabulary, ctx.log_probs = vocabulary, log_probs
             ctx.save_for_backward(states, gold)
@@ -257,7 +261,7 @@ def marginalise(
     for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
         log_probs = vocabulary.log_probs(cells.states(part, position, cells.queries[chunk], cells.contexts))
         gold = cells.gold[chunk]
-        picked = log_probs.gather(1, gold.index_select(0, position).unsqueeze(1)).squeeze(1)
+        picked = vocabulary.pick(log_probs, gold.index_select(0, position))
         l = cells.spread(picked, len(gold), position, part)
         log_marginal = torch.logsumexp(log_weights[chunk] + l, dim=1)
         mixture = log_probs

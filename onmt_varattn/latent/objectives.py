@@ -133,6 +133,7 @@ class Objective:
 
     estimators: ClassVar[dict[str, str]] = {}  # what users call an estimator -> its name; default first
     has_posterior: ClassVar[bool] = False
+    linear: ClassVar[bool] = True  # in l, so that smoothed labels make sense
     prior: ClassVar[type] = Categorical
 
     def __init__(
@@ -168,9 +169,10 @@ class Objective:
             surrogate = found.surrogate
             if self.entropy_weight:
                 surrogate = surrogate + self.entropy_weight * p.entropy()
-            notes.add(bound=found.bound, xent=-found.log_likelihood, kl=found.kl, prior_entropy=p.entropy())
+            notes.add(bound=found.bound, xent=-found.log_likelihood, kl=found.kl)
+            notes.add(prior_entropy=p.entropy_of_mean())
             if self.has_posterior:
-                notes.add(posterior_entropy=q.entropy())
+                notes.add(posterior_entropy=q.entropy_of_mean())
             if found.reward is not None:
                 notes.add(reward=found.reward.mean(1), squared_reward=found.reward.square().mean(1))
             if soft is None:
@@ -270,6 +272,7 @@ class Soft(_NoEstimate):
 class Marginal(_NoEstimate):
     """log sum_i p_i exp(l_i)."""
 
+    linear: ClassVar[bool] = False
     estimators: ClassVar[dict[str, str]] = {"enum": "enum"}
 
     def value(self, l: Tensor, p: Any) -> Tensor:

@@ -80,11 +80,8 @@ class AlignmentLossCompute(LossComputeBase):
         names = list(report)
         values = torch.stack([report[name].double() for name in names]).tolist()  # one wait for the device
         sums = dict(zip(names, values, strict=True))
-        stats = AlignmentStatistics(
-            -sums.pop("log_likelihood"), len(positions.gold), int(sums.pop("correct"))
-        )
-        stats.sums = sums
-        return loss / normalization, stats
+        loss_sum, correct = -sums.pop("log_likelihood"), int(sums.pop("correct"))
+        return loss / normalization, AlignmentStatistics(loss_sum, len(positions.gold), correct, sums=sums)
 
     def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, and sums to report: "log_likelihood" (for the perplexity), "correct", and others."""
@@ -134,9 +131,10 @@ class TrainingLoss(AlignmentLossCompute):
         """See the base class. The perplexity is that of the bound."""
         if self.step <= self.schedule.warm_up_steps:
             outcome = warm_up(self.first, self.objective, positions, emitter)
-        else:
-            self.objective.estimator.settings.temperature = self.schedule.temperature_at(self.step)
-            outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(self.step))
+            report = dict(outcome.report)
+            return outcome.loss, {"log_likelihood": report.pop("bound"), **report}
+        self.objective.estimator.settings.temperature = self.schedule.temperature_at(self.step)
+        outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(self.step))
         report = dict(outcome.report)
         bound = report.pop("bound")
         return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}

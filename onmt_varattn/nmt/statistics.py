@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from typing import Any
 
@@ -18,19 +19,19 @@ class AlignmentStatistics(Statistics):
 
     def __init__(self, *args: Any, sums: dict[str, float] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.sums = dict(sums or {})
+        # Each with the words it is over: some are reported only after a warm-up.
+        self.sums = {name: (value, self.n_words) for name, value in (sums or {}).items()}
 
     def update(self, stat: Any, update_n_src_words: bool = False) -> None:
         """Add another's counts to this one's."""
         super().update(stat, update_n_src_words)
-        for name, value in getattr(stat, "sums", {}).items():
-            self.sums[name] = self.sums.get(name, 0.0) + value
+        for name, (value, words) in getattr(stat, "sums", {}).items():
+            total, over = self.sums.get(name, (0.0, 0))
+            self.sums[name] = (total + value, over + words)
 
     def metrics(self) -> dict[str, float]:
         """Means per target word. Perplexities are exp of the mean; a reward has its variance too."""
-        if not self.n_words:
-            return {}
-        means = {name: value / self.n_words for name, value in self.sums.items()}
+        means = {name: value / words for name, (value, words) in self.sums.items() if words}
         if "squared_reward" in means:
             means["reward_variance"] = means.pop("squared_reward") - means["reward"] ** 2
         if "elbo" in means:
@@ -94,6 +95,7 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
             "time": round(time.time(), 3),
             **stats.metrics(),
         }
+        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -381,3 +381,40 @@ def test_an_ensemble_may_mix_objectives(model, data, toy, tmp_path):
     both = onmt_varattn.load(str(model), str(other), max_length=8, kmax=2).translate(lines)
     assert len(both) == len(lines)
     assert both != onmt_varattn.load(str(model), max_length=8, kmax=2).translate(lines)
+
+
+def test_another_posterior_on_resume(aligned, tmp_path):
+    """External, then amortized, then svi, then marginal: each can be translated with."""
+    start = run(aligned, tmp_path, "-attention variational -posterior external -attention_estimator enum")
+    flags = ["-posterior amortized", "-posterior svi -svi_steps 2", "-attention marginal"]
+    for i, flag in enumerate(flags):
+        words = f"-config {aligned}.yaml {STEPS} -train_from {start} -train_steps {7 + i} -valid_steps 99"
+        assert call(train.main, *words.split(), *flag.split(), "-save_model", tmp_path / f"m{i}") == 0
+        start = tmp_path / f"m{i}_step_{7 + i}.pt"
+        assert onmt_varattn.load(str(start), max_length=3).translate(["der hund ."])
+        names = checkpoint.load(str(start))["model"]
+        assert any(name.startswith("posterior.") for name in names) == ("amortized" in flag)
+
+
+def test_straight_through_draws_are_kept_on_resume(data, tmp_path):
+    start = run(data, tmp_path, "-attention variational -attention_estimator gumbel -gumbel_hard")
+    words = f"-config {data}.yaml {STEPS} -train_from {start} -train_steps 7 -save_model {tmp_path}/more"
+    assert call(train.main, *words.split()) == 0
+    assert checkpoint.load(str(tmp_path / "more_step_7.pt"))["opt"].gumbel_hard
+
+
+def test_a_report_across_the_end_of_the_warm_up_means_over_the_words_it_has(data, tmp_path):
+    flags = "-attention variational -attention_warmup_steps 4 -report_every 6 -learning_rate 0"
+    run(data, tmp_path, flags)
+    line = json.loads((tmp_path / "m.metrics.jsonl").read_text().splitlines()[0])
+    assert line["step"] == 6
+    assert line["posterior_entropy"] == pytest.approx(line["prior_entropy"], rel=0.2), "both near uniform"
+
+
+def test_metrics_go_into_a_new_directory_and_a_bad_one_is_refused(data, tmp_path, capsys):
+    run(data, tmp_path, f"-attention soft -metrics_file {tmp_path}/new/metrics.jsonl")
+    assert (tmp_path / "new/metrics.jsonl").exists()
+    capsys.readouterr()
+    words = f"-config {data}.yaml {SIZES} -attention soft -metrics_file {tmp_path}/m.log/x -save_model {tmp_path}/m"
+    assert call(train.main, *words.split()) == 2
+    assert "cannot be written" in capsys.readouterr().err

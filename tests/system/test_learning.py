@@ -61,6 +61,7 @@ def test_it_is_no_worse_than_stock_on_the_toy_corpus(toy_config, tmp_path, init)
     steps = "-train_steps 900 -valid_steps 300"
     stock = perplexity(toy_config, tmp_path, "stock", f"{TOY} {steps}")
     ours = perplexity(toy_config, tmp_path, "ours", f"{TOY} {steps} -attention soft -decoder_init {init}")
+    print(f"toy corpus: stock {stock}, ours with -decoder_init {init} {ours}")
     assert ours <= AT_MOST * stock
 
 
@@ -77,6 +78,7 @@ def test_it_is_no_worse_than_stock_on_multi30k(tmp_path):
     )
     stock = perplexity(config, tmp_path, "stock", flags)
     ours = perplexity(config, tmp_path, "ours", f"{flags} -attention soft")
+    print(f"Multi30k: stock {stock}, ours {ours}")
     assert ours <= AT_MOST * stock
 
 

@@ -98,3 +98,24 @@ def test_log_prob_kl_argmax_and_samples_of_the_categorical():
     share = torch.bincount(draws, minlength=5).double() / len(draws)
     error = 5 * (row.probs[0] * (1 - row.probs[0]) / len(draws)).sqrt()
     assert ((share - row.probs[0]).abs() <= error).all()
+
+
+def test_dirichlet_stays_finite_in_float32_for_any_score():
+    scores = torch.tensor(
+        [[200.0, -200.0, 3.0, float("-inf")], [-90.0, -90.0, -90.0, -90.0]], requires_grad=True
+    )
+    q = Dirichlet(scores)
+    torch.manual_seed(0)
+    total = (
+        q.rsample().sum()
+        + q.entropy().sum()
+        + q.entropy_of_mean().sum()
+        + Dirichlet(scores.detach()).kl(q).sum()
+    )
+    assert torch.isfinite(total)
+    assert torch.isfinite(torch.autograd.grad(total, scores)[0]).all()
+
+
+def test_entropy_of_the_mean():
+    scores, found = dirichlet()
+    torch.testing.assert_close(found.entropy_of_mean(), Categorical(scores).entropy(), rtol=0, atol=1e-12)

@@ -387,6 +387,16 @@ def test_summing_the_likeliest_cuts_the_variance_further():
     assert totals["sum_and_sample"] < totals["sample"] / 2, totals
 
 
+def test_the_soft_baseline_is_smoothed_as_the_rewards_are():
+    """With one source word, the reward is nothing, smoothed or not."""
+    world = World(lengths=(1, 1), steps=(2, 1))
+    emitter = world.emitter()
+    emitter.vocabulary = type(emitter.vocabulary)(world.weight, world.bias, 0.3, 0)
+    report = world.objective("variational", "sample")(world.positions(), emitter).report
+    assert report["squared_reward"].item() < 1e-20
+    assert report["xent"].item() != pytest.approx(world.loss("soft").report["xent"].item(), abs=1e-3)
+
+
 def test_the_average_baseline_follows_the_rewards():
     world = World()
     objective = world.objective("variational", "sample", {"baseline": "average"})
