@@ -5,6 +5,7 @@ model = onmt_varattn.load("model.pt")
 model.translate(["ein hund läuft ."], beam=10)
 """
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ __version__ = "0.1.0"
 
 # OpenNMT-py 2.3.0 uses names that torch has since renamed, and says so a dozen times on import.
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"onmt\.")
+# A one-layer RNN has no place for dropout between layers, and OpenNMT-py passes it all the same.
+warnings.filterwarnings("ignore", message="dropout option adds dropout after all but last")
 
 
-def load(*models: str, **options: Any) -> "Model":
+def load(*models: "str | os.PathLike[str]", **options: Any) -> "Model":
     """Load a translation model (or several, as an ensemble); see `onmt_varattn.api.Model`."""
     from onmt_varattn.api import Model
 

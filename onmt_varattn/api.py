@@ -1,5 +1,6 @@
 """Translation from Python."""
 
+import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -25,14 +26,14 @@ class Model:
         UserError: a file or an option is wrong.
     """
 
-    def __init__(self, *models: str, **options: Any) -> None:
+    def __init__(self, *models: str | os.PathLike[str], **options: Any) -> None:
         register()
         import onmt.decoders.ensemble
         import onmt.model_builder
 
         if not models:
             raise UserError("no model to load: give the path of a checkpoint")
-        self._models, self._options = models, options
+        self._models, self._options = [os.fspath(model) for model in models], options
         opt = self._parse(options)
         loader = onmt.model_builder if len(models) == 1 else onmt.decoders.ensemble
         self.fields, self.model, self.model_opt = loader.load_test_model(opt)
@@ -151,6 +152,10 @@ class Model:
         parser.error = _raise  # type: ignore[method-assign]
         words = ["-model", *self._models, "-src", "given by the caller"]
         for name, value in options.items():
+            if name in ("model", "src", "tgt", "output", "src_feats"):
+                raise UserError(
+                    f"'{name}' is for the command line; translate() takes sentences and returns them"
+                )
             if value is not False:
                 words += [f"-{name}"] if value is True else [f"-{name}", str(value)]
         opt = parser.parse_args(words)

@@ -4,7 +4,6 @@ import difflib
 import logging
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -65,8 +64,6 @@ def _option_names(parser: ArgumentParser) -> set[str]:
 
 def run(command: Callable[[], Any]) -> None:
     """Run a command for its user: `UserError` is one line and exit code 2, Ctrl-C one line and 130."""
-    # A one-layer RNN has no place for dropout between layers, and OpenNMT-py passes it all the same.
-    warnings.filterwarnings("ignore", message="dropout option adds dropout after all but last")
     try:
         command()
     except UserError as error:

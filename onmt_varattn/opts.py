@@ -470,6 +470,17 @@ def check_train(opt: Any) -> None:
         )
     if opt.world_size > 1 and not opt.gpu_ranks:
         raise UserError(f"-world_size {opt.world_size} needs -gpu_ranks; on a CPU leave both out")
+    if opt.train_steps < 1 and not opt.single_pass:
+        raise UserError(f"-train_steps {opt.train_steps} must be at least 1")
+    if opt.learning_rate < 0:
+        raise UserError(f"-learning_rate {opt.learning_rate} must not be negative")
+    for rate in opt.dropout:
+        if not 0 <= rate < 1:
+            raise UserError(f"-dropout {rate} must be at least 0 and below 1")
+    if min(opt.accum_count) < 1:
+        raise UserError(f"-accum_count {min(opt.accum_count)} must be at least 1")
+    if opt.model_dtype == "fp16" and not torch.cuda.is_available():
+        raise UserError("-model_dtype fp16 needs a CUDA device; leave it out for the CPU")
     if opt.decay_on_plateau < 0:
         raise UserError(f"-decay_on_plateau {opt.decay_on_plateau} must not be negative")
     for name in ("valid_steps", "report_every", "batch_size", "valid_batch_size"):
@@ -491,8 +502,11 @@ def check_translate(opt: Any) -> None:
         raise UserError(f"-beam {opt.beam_size} must be at least 1")
     if opt.n_best < 1 or opt.n_best > opt.beam_size:
         raise UserError(f"-n_best {opt.n_best} must be between 1 and -beam ({opt.beam_size})")
-    if opt.batch_size < 1:
-        raise UserError(f"-batch_size {opt.batch_size} must be at least 1")
+    for name in ("batch_size", "max_length"):
+        if getattr(opt, name) < 1:
+            raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
+    if opt.dump_beam:
+        raise UserError("-dump_beam does not work in OpenNMT-py 2.3.0; leave it out")
     if opt.gpu >= 0 and not torch.cuda.is_available():
         raise UserError(f"-gpu {opt.gpu}: torch finds no CUDA device; leave it out for the CPU")
     if opt.tgt_prefix and not opt.tgt:

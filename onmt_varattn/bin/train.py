@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import yaml
+from onmt.constants import CorpusName
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
@@ -52,8 +53,11 @@ def check(opt: Any) -> None:
 
     check_train(opt)
     if opt.train_from:
-        take_up(opt, checkpoint.load(opt.train_from)["opt"])
+        saved = checkpoint.load(opt.train_from)
+        take_up(opt, saved["opt"])
+        check_steps(opt, saved["optim"])
     check_alignments(opt)
+    check_writable(f"{opt.save_model}_step_1.pt")
     if opt.metrics_file not in (None, "none"):
         check_writable(opt.metrics_file)
     trial = copy.deepcopy(opt)
@@ -68,6 +72,18 @@ def check(opt: Any) -> None:
     finally:
         logging.disable(logging.NOTSET)
     check_corpora(trial.data)
+    if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
+        option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
+        raise UserError(f"-{option} needs validation data: a corpus named valid in -data")
+
+
+def check_steps(opt: Any, optim: Any) -> None:
+    """Refuse to go on with a checkpoint that is there already; OpenNMT would train one step more."""
+    if isinstance(optim, dict) and opt.reset_optim != "all" and 0 < opt.train_steps < optim["training_step"]:
+        done = optim["training_step"] - 1
+        raise UserError(
+            f"-train_steps {opt.train_steps}: {opt.train_from} has {done} steps already; give more"
+        )
 
 
 def check_alignments(opt: Any) -> None:

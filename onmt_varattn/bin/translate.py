@@ -1,6 +1,7 @@
 """onmt_translate: translate raw text with a trained model."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -58,9 +59,12 @@ def translate_file(opt: Any) -> None:
         )
     features = read_features(opt, len(source))
     check_writable(opt.output)
+    for option, path in (("src", opt.src), ("tgt", opt.tgt)):
+        if path and os.path.realpath(path) == os.path.realpath(opt.output):
+            raise UserError(f"-output {opt.output} is -{option} and would be written over")
     translator = build(opt)
     scores, translations = [], []
-    with progress_bar(translator, len(source)):
+    with progress_bar(translator, len(source)), unless_interrupted(opt.output):
         for start in range(0, len(source), opt.shard_size or len(source)):
             shard = slice(start, start + (opt.shard_size or len(source)))
             shard_scores, shard_translations = translator.translate(
@@ -77,7 +81,7 @@ def translate_file(opt: Any) -> None:
     with atomic_write(opt.output) as output:
         output.writelines(line + "\n" for line in output_lines(scores, translations, opt.with_score))
     print(f"{len(source)} sentences translated to {opt.output}")
-    if reference is not None:
+    if reference is not None and not opt.tgt_prefix:  # a prefix is copied, not translated
         print(bleu([best[0] for best in translations], reference, translator.lowercase))
 
 
@@ -106,7 +110,10 @@ def build(opt: Any, quiet: bool = False) -> Any:
 
     ArgumentParser.validate_translate_opts(opt)
     logger = None if quiet else init_logger(opt.log_file)
-    translator = build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
+    try:
+        translator = build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
+    except AssertionError as error:  # models of an ensemble that do not fit together
+        raise UserError(f"-model {' '.join(opt.models)}: {error}") from None
     if opt.report_align and isinstance(translator.model, AlignmentModel):
         raise UserError("-report_align is for transformers; -attn_debug prints the attention of this model")
     return translator
@@ -137,6 +144,16 @@ def progress_bar(translator: Any, sentences: int) -> Iterator[None]:
         yield
         translator.progress = None
         bar.update(sentences - bar.n)  # empty lines are not in any batch
+
+
+@contextlib.contextmanager
+def unless_interrupted(path: str) -> Iterator[None]:
+    """On Ctrl-C, say that nothing was written."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\n{path} is not written", file=sys.stderr)
+        raise
 
 
 def output_lines(scores: Any, translations: Any, with_score: bool) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from onmt.utils.logging import logger
 from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
@@ -137,7 +138,13 @@ class TrainingLoss(AlignmentLossCompute):
         outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(self.step))
         report = dict(outcome.report)
         bound = report.pop("bound")
+        if not self.objective.has_posterior:  # bound and cross-entropy are one, and there is no divergence
+            return outcome.loss, {"log_likelihood": bound, **_without(report, "xent", "kl")}
         return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}
+
+
+def _without(report: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
+    return {name: value for name, value in report.items() if name not in names}
 
 
 @dataclass(frozen=True)
@@ -272,7 +279,27 @@ def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> Alig
         opt.gumbel_min_temperature or opt.gumbel_temperature or 1.0,
         opt.gumbel_anneal_steps or 1,
     )
+    describe(opt)
     return TrainingLoss(model, padding, opt.label_smoothing, objective, schedule)
+
+
+def describe(opt: Any) -> None:
+    """Say in the log what is trained."""
+    parts = [opt.attention]
+    if opt.attention_estimator != "none":
+        parts.append(f"by {opt.attention_estimator}")
+    if opt.posterior:
+        network = f" ({opt.posterior_rnn})" if opt.posterior_rnn else ""
+        parts.append(f"with posterior {opt.posterior}{network}")
+    steps = opt.attention_warmup_steps
+    if steps:
+        first = "hard attention by enum" if opt.attention == "relaxed" else "soft attention"
+        parts.append(f"after {steps} steps of {first}")
+    logger.info("Attention: %s", " ".join(parts))
+    if steps and steps >= opt.train_steps > 0:
+        logger.warning(
+            "-attention_warmup_steps %d: the warm-up is not over by -train_steps %d", steps, opt.train_steps
+        )
 
 
 def test_attention_of(opt: Any, attention: str) -> TestAttention:

@@ -136,7 +136,8 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
     elif opt.int8:
         if opt.gpu >= 0:
             raise UserError("-int8 is for the CPU; leave out -gpu")
-        torch.ao.quantization.quantize_dynamic(model, inplace=True)
+        layers = {nn.Linear} if isinstance(model, AlignmentModel) else None  # our RNN reads its weights
+        torch.ao.quantization.quantize_dynamic(model, layers, inplace=True)
     if isinstance(model, AlignmentModel):
         model.decoder.alternatives = alternatives_of(opt, model_opt.attention)
     else:

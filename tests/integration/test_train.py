@@ -140,6 +140,11 @@ def test_shared_embeddings_are_one_matrix(toy, tmp_path):
         ("-enc_rnn_size 8 -dec_rnn_size 10", "same size"),
         ("-attention soft -epochs 3", "-epochs is deprecated"),
         ("-attention soft -attentoin_size 3", "did you mean -attention_size?"),
+        ("-attention soft -train_steps 0", "-train_steps 0 must be at least 1"),
+        ("-attention soft -learning_rate -1", "-learning_rate -1.0"),
+        ("-attention soft -dropout 1.5", "-dropout 1.5"),
+        ("-attention soft -accum_count 0", "-accum_count 0"),
+        ("-attention soft -save_model /dev/null/m", "/dev/null/m_step_1.pt: cannot be written"),
     ],
 )
 def test_mistakes_are_one_line_before_any_work(data, tmp_path, flags, words, capsys):
@@ -166,3 +171,32 @@ def test_ctrl_c_ends_training_with_one_line(data, tmp_path):
     assert process.returncode == 130
     assert "train.py: interrupted" in rest
     assert "Traceback" not in rest
+
+
+def test_what_needs_validation_data_is_refused_without(data, tmp_path, capsys):
+    import yaml
+
+    config = yaml.safe_load(open(f"{data}.yaml", encoding="utf-8"))
+    del config["data"]["valid"]
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    for option in ("-decay_on_plateau", "-early_stopping"):
+        words = f"-config {tmp_path}/c.yaml -attention soft {option} 2 -save_model {tmp_path}/m"
+        assert call(train.main, *words.split()) == 2
+        assert f"{option} needs validation data" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_has_the_steps_already_is_refused(model, data, tmp_path, capsys):
+    words = f"-config {data}.yaml -train_from {model} -train_steps 300 -save_model {tmp_path}/m"
+    assert call(train.main, *words.split()) == 2
+    assert "has 300 steps already" in capsys.readouterr().err
+
+
+def test_the_log_says_what_is_trained(data, tmp_path):
+    words = f"-config {data}.yaml {SIZES} {STEPS} -attention relaxed -train_steps 2 -save_model {tmp_path}/m"
+    assert call(train.main, *words.split(), "-log_file", tmp_path / "log") == 0
+    text = (tmp_path / "log").read_text()
+    assert (
+        "Attention: relaxed by sample with posterior amortized (brnn) after 1000 steps of hard attention"
+        in text
+    )
+    assert "the warm-up is not over by -train_steps 2" in text

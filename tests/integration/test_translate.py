@@ -274,3 +274,41 @@ def test_attention_is_over_words_and_sums_to_one(model, toy):
     assert attention.probs.sum(1).allclose(attention.probs.new_ones(()), atol=1e-6)
     with pytest.raises(UserError, match="at least one word"):
         onmt_varattn.load(str(model)).attention(source, " ")
+
+
+def test_eight_bit_models_translate(model, raw):
+    whole, small = (
+        onmt_varattn.load(model, max_length=8, int8=flag).translate(raw[:3]) for flag in (False, True)
+    )
+    assert len(small) == 3
+    assert all(isinstance(line, str) for line in small)
+    assert whole[0].split()[:1] == small[0].split()[:1]
+
+
+def test_options_of_the_command_line_alone_are_refused_from_python(model):
+    with pytest.raises(UserError, match="'output' is for the command line"):
+        onmt_varattn.load(str(model)).translate(["ein satz ."], output="f")
+
+
+def test_a_source_is_never_written_over(model, source, capsys):
+    before = source.read_text("utf-8")
+    assert call(translate.main, "-model", model, "-src", source, "-output", source) == 2
+    assert "is -src and would be written over" in capsys.readouterr().err
+    assert source.read_text("utf-8") == before
+
+
+def test_an_ensemble_of_models_that_do_not_fit_is_refused(model, toy, source, tmp_path, capsys):
+    from onmt_varattn.bin import preprocess, train
+
+    files = " ".join(
+        f"-{part}_{s} {toy}/{part}.{e}"
+        for part in ("train", "valid")
+        for s, e in (("src", "de"), ("tgt", "en"))
+    )
+    assert call(preprocess.main, *f"{files} -save_data {tmp_path}/d -vocab_size 300".split()) == 0
+    words = f"-config {tmp_path}/d.yaml -attention soft -layers 1 -rnn_size 8 -word_vec_size 8 -train_steps 1 -save_model {tmp_path}/m"
+    assert call(train.main, *words.split()) == 0
+    capsys.readouterr()
+    words = ["-model", model, tmp_path / "m_step_1.pt", "-src", source, "-output", tmp_path / "out"]
+    assert call(translate.main, *words) == 2
+    assert "same preprocessed data" in capsys.readouterr().err
