@@ -74,7 +74,7 @@ def test_it_is_no_worse_than_stock_on_multi30k(tmp_path):
     config = preprocess(tmp_path, Path(data) / "multi30k", splits, 8000)
     flags = (
         f"{SIZES} -rnn_size 256 -word_vec_size 256 -optim adam -learning_rate 0.001 -dropout 0.3 -batch_size 32 "
-        "-normalization tokens -train_steps 6000 -valid_steps 1000 -seed 1"
+        "-normalization tokens -train_steps 4000 -valid_steps 1000 -seed 1"
     )
     stock = perplexity(config, tmp_path, "stock", flags)
     ours = perplexity(config, tmp_path, "ours", f"{flags} -attention soft")
