@@ -27,7 +27,7 @@ from tests.worlds import DOUBLE, ORACLES, World, build_objective, hard, marginal
 SIGMAS = 5
 
 
-def same(found, right, atol=1e-10):
+def assert_same(found, right, atol=1e-10):
     assert found.keys() == right.keys()
     for name in right:
         torch.testing.assert_close(
@@ -45,7 +45,7 @@ def test_enumerated_objectives_equal_plain_loops_with_their_gradients(name, esti
     found = world.loss(name, estimator, chunk_logits=chunk)
     right = -sum(ORACLES[name, estimator](*row) for row in world.rows())
     torch.testing.assert_close(found.loss, right, rtol=0, atol=1e-10)
-    same(world.gradients(3 * found.loss), world.gradients(3 * right))
+    assert_same(world.gradients(3 * found.loss), world.gradients(3 * right))
     torch.testing.assert_close(found.report["bound"], -right.detach(), rtol=0, atol=1e-10)
 
 
@@ -58,7 +58,7 @@ def test_soft_equals_a_plain_loop():
         p = torch.softmax(world.raw_prior[r, :length], 0)
         right = right - world.log_f(r, sum(p[i] * world.memory[n, i] for i in range(length)))
     torch.testing.assert_close(found.loss, right, rtol=0, atol=1e-10)
-    same(world.gradients(found.loss), world.gradients(right))
+    assert_same(world.gradients(found.loss), world.gradients(right))
 
 
 def test_the_gap_of_the_bound_is_the_divergence_from_the_true_posterior():
@@ -93,7 +93,7 @@ def test_hard_is_variational_with_the_prior_as_posterior():
     ours, theirs = world.gradients(hard_loss), world.gradients(variational_loss)
     theirs["prior"] = theirs["prior"] + theirs.pop("posterior")  # they are one and the same here
     ours.pop("posterior")
-    same(ours, theirs)
+    assert_same(ours, theirs)
 
 
 ALL = [(name, estimator) for name, objective in OBJECTIVES.items() for estimator in objective.estimators]
@@ -121,7 +121,7 @@ def test_sparse_enumerates_the_support_exactly(function, plain):
         right = right - sum(q[i] * (l[i] + log_p[i] - q[i].log()) for i in range(len(l)) if q[i] > 0)
     assert left_out > 0, "nothing is sparse here: the test shows nothing"
     torch.testing.assert_close(found.loss, right, rtol=0, atol=1e-10)
-    same(world.gradients(found.loss), world.gradients(right))
+    assert_same(world.gradients(found.loss), world.gradients(right))
 
 
 @pytest.mark.parametrize("estimator", ["enum", "sparse"])
@@ -275,7 +275,7 @@ def test_with_all_alignments_among_the_top_nothing_is_sampled():
     found = world.loss("variational", "sum_and_sample", {"baseline": "soft"}, top=4)
     right = world.loss("variational", "enum")
     torch.testing.assert_close(found.loss, right.loss, rtol=0, atol=1e-10)
-    same(world.gradients(found.loss), world.gradients(right.loss))
+    assert_same(world.gradients(found.loss), world.gradients(right.loss))
 
 
 def test_vimco_is_unbiased_for_the_bound_of_many_samples():
@@ -429,7 +429,7 @@ def test_relaxed_bound_is_the_likelihood_of_draws_minus_the_divergence():
         divergence = torch.distributions.kl_divergence(q, p) if length > 1 else 0
         right = right - (world.log_f(r, context) - divergence)
     torch.testing.assert_close(found.loss, right, rtol=0, atol=1e-9)
-    same(world.gradients(found.loss), world.gradients(right), atol=1e-8)
+    assert_same(world.gradients(found.loss), world.gradients(right), atol=1e-8)
 
 
 # Refinement
@@ -444,7 +444,7 @@ def test_many_steps_of_svi_reach_the_true_posterior():
     assert (gradients.pop("posterior") == 0).all()
     right = world.gradients(evidence.loss)
     right.pop("posterior")
-    same(gradients, right, atol=1e-3)
+    assert_same(gradients, right, atol=1e-3)
 
 
 def test_each_step_of_svi_is_a_step_up_the_gradient():
@@ -497,7 +497,7 @@ def test_warm_up_is_soft_attention_while_the_posterior_learns_from_the_prior():
         for p, q in zip(log_p, log_q, strict=True)
     )
     fit = world.gradients(divergence)
-    same(found, {name: soft[name] + (fit[name] if name == "posterior" else 0) for name in soft})
+    assert_same(found, {name: soft[name] + (fit[name] if name == "posterior" else 0) for name in soft})
 
 
 def test_k_max_of_all_is_exact_and_of_fewer_is_renormalised():
