@@ -23,9 +23,11 @@ WARM_UP = 2
 def build(system: str, shape: Shape) -> tuple[Any, Any, Any]:
     """Model, loss computer and optimiser, as OpenNMT-py builds them from options."""
     if system != "stock":
+        from onmt_varattn.allocator import keep_freed_memory
         from onmt_varattn.plugin import register
 
         register()
+        keep_freed_memory()
     import onmt.bin.train
     import onmt.model_builder
     import onmt.opts

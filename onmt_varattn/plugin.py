@@ -14,6 +14,7 @@ from functools import partial, wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.errors import UserError
 
 OPENNMT_VERSION = "2.3.0"
@@ -172,6 +173,7 @@ def train_process(*args: Any, **kwargs: Any) -> None:
     register()
     import onmt.train_single
 
+    keep_freed_memory()
     onmt.train_single.main(*args, **kwargs)
 
 

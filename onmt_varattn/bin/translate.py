@@ -11,6 +11,7 @@ from onmt.utils.logging import init_logger
 from onmt.utils.parse import ArgumentParser
 from tqdm import tqdm
 
+from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable, read_lines
@@ -40,6 +41,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def translate(opt: Any) -> None:
     """Translate a file, or standard input line by line."""
     check_translate(opt)
+    keep_freed_memory()
     if opt.src == STANDARD_INPUT:
         translate_stream(opt)
     else:

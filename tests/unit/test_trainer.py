@@ -58,3 +58,39 @@ def test_a_resumed_run_stands_where_it_stood(before):
     for o in (optim, resumed):
         o.report_validation(6)
     assert resumed.learning_rate() == optim.learning_rate() < 1
+
+
+def trained(flags, checkpoint=None, steps=3):
+    """A model after a few updates along known gradients, and its optimiser."""
+    opt = models.options(f"-optim adam -learning_rate 0.1 -max_grad_norm 1 {flags}")
+    opt.train_from = "somewhere" if checkpoint else ""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(5, 3)
+    optim = PlateauOptimizer.from_opt(model, opt, checkpoint)
+    for i in range(steps):
+        optim.zero_grad()
+        optim.backward(model(torch.linspace(-1, 1, 10).view(2, 5) + i).square().sum())
+        optim.step()
+    return model, optim, opt
+
+
+def test_the_fused_update_is_adams():
+    fused, optim, _ = trained("-attention soft")
+    plain, stock, _ = trained("")
+    assert [group["fused"] for group in optim._optimizer.param_groups] == [True]
+    assert [group["fused"] for group in stock._optimizer.param_groups] == [None]
+    for ours, theirs in zip(fused.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_a_fused_optimiser_goes_on_from_a_saved_one_and_leaves_no_mark_in_it():
+    whole, _, _ = trained("-attention soft", steps=5)
+    first, optim, opt = trained("-attention soft", steps=3)
+    saved = optim.state_dict()
+    assert [group["fused"] for group in saved["optimizer"]["param_groups"]] == [None]
+    assert [group["fused"] for group in optim._optimizer.param_groups] == [True]
+    _, resumed, _ = trained("-attention soft", {"optim": saved, "opt": opt}, steps=0)
+    assert [group["fused"] for group in resumed._optimizer.param_groups] == [True]
+    steps = [state["step"].item() for state in resumed._optimizer.state.values()]
+    assert steps == [3, 3]
+    assert not torch.equal(first.weight, whole.weight)
