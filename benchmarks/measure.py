@@ -1,52 +1,78 @@
-"""One measurement in a process of its own: training speed and peak memory of one system.
+"""One measurement in a process of its own.
 
-    python benchmarks/measure.py SYSTEM SHAPE THREADS
+    python -m benchmarks.measure '{"task": "train", "system": "soft", "shape": "small"}'
 
-prints one line of JSON. `run.py` calls it.
+prints one line of JSON. `python -m benchmarks` calls it.
 """
 
+import io
 import json
 import resource
+import statistics
 import sys
 import time
-from argparse import Namespace
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from shapes import SHAPES, SYSTEMS, Shape
 
-WARM_UP = 2
+from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED, Shape
+
+WARM_UP = 2  # steps or batches
+SPARSE_SPREAD = 2.0
 
 
-def build(system: str, shape: Shape) -> tuple[Any, Any, Any]:
-    """Model, loss computer and optimiser, as OpenNMT-py builds them from options."""
-    if system != "stock":
-        from onmt_varattn.allocator import keep_freed_memory
+@dataclass(frozen=True)
+class Task:
+    """What to measure."""
+
+    task: str  # train or decode
+    system: str
+    shape: str
+    threads: int = 1
+    beam: int = 5
+    seconds: float = 8.0  # to measure for
+    change: dict[str, int] = field(default_factory=dict)  # of the shape
+
+    def sizes(self) -> Shape:
+        """The shape to measure; stock OpenNMT-py has one size for encoder, decoder and attention."""
+        shape = replace(SHAPES[self.shape], **self.change)
+        return replace(shape, memory=shape.decoder) if self.system in STOCK else shape
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def build(task: Task) -> tuple[Any, Any, Any]:
+    """Model, vocabularies and options, as OpenNMT-py builds them."""
+    if task.system not in STOCK:
         from onmt_varattn.plugin import register
 
         register()
+    if task.system != "stock":
+        from onmt_varattn.allocator import keep_freed_memory
+
         keep_freed_memory()
     import onmt.bin.train
     import onmt.model_builder
     import onmt.opts
-    import onmt.train_single
-    import onmt.utils.loss
     from onmt.utils.parse import ArgumentParser
 
+    shape = task.sizes()
+    flags = shape.options()
+    if task.system not in STOCK:
+        trained = TRAINED[task.system] if task.task == "train" else "-attention marginal"
+        flags += f" {trained} -attention_size {shape.attention}"
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
-    flags = shape.options(equal_sizes=system == "stock")
-    if system != "stock":
-        flags += f" {SYSTEMS[system]} -attention_size {shape.attention}"
     opt = parser.parse_args(f"-data none -src_vocab none {flags}".split())
     ArgumentParser.update_model_opts(opt)
     ArgumentParser.validate_model_opts(opt)
     fields = vocabulary(shape.words)
-    model = onmt.model_builder.build_base_model(opt, fields, gpu=False).train()
-    loss = onmt.utils.loss.build_loss_compute(model, fields["tgt"].base_field, opt)
-    return model, loss, onmt.train_single.Optimizer.from_opt(model, opt)
+    return onmt.model_builder.build_base_model(opt, fields, gpu=False), fields, opt
 
 
 def vocabulary(words: int) -> dict[str, Any]:
@@ -59,40 +85,105 @@ def vocabulary(words: int) -> dict[str, Any]:
     return _build_fields_vocab(get_fields("text", None, None), counters, "text", False, 1, words, 0, words, 0)
 
 
-def step(model: Any, loss_compute: Any, optimizer: Any, shape: Shape) -> None:
-    """One training step on random words, as OpenNMT's trainer does it (shards of 32 positions)."""
-    source = torch.randint(4, shape.words, (shape.source, shape.batch, 1))
-    target = torch.randint(4, shape.words, (shape.target + 1, shape.batch, 1))
-    lengths = torch.full((shape.batch,), shape.source)
-    batch = SimpleNamespace(tgt=target, batch_size=shape.batch)
-    optimizer.zero_grad()
-    output, attention = model(source, target, lengths)
-    loss, _ = loss_compute(batch, output, attention, normalization=shape.batch, shard_size=32)
-    if loss is not None:
-        optimizer.backward(loss)
-    optimizer.step()
-    model.decoder.detach_state()
+def training_step(task: Task) -> Callable[[], None]:
+    """What a training step on random words does, as OpenNMT's trainer does it (shards of 32 positions)."""
+    model, fields, opt = build(task)
+    import onmt.train_single
+    import onmt.utils.loss
+
+    model.train()
+    loss_compute = onmt.utils.loss.build_loss_compute(model, fields["tgt"].base_field, opt)
+    optimizer = onmt.train_single.Optimizer.from_opt(model, opt)
+    shape = task.sizes()
+
+    def step() -> None:
+        source = torch.randint(4, shape.words, (shape.source, shape.batch, 1))
+        target = torch.randint(4, shape.words, (shape.target + 1, shape.batch, 1))
+        lengths = torch.full((shape.batch,), shape.source)
+        batch = SimpleNamespace(tgt=target, batch_size=shape.batch)
+        optimizer.zero_grad()
+        output, attention = model(source, target, lengths)
+        if "sparse" in task.system:
+            output.posterior = peaked(output.posterior)
+        loss, _ = loss_compute(batch, output, attention, normalization=shape.batch, shard_size=32)
+        if loss is not None:
+            optimizer.backward(loss)
+        optimizer.step()
+        model.decoder.detach_state()
+
+    return step
 
 
-def main() -> None:
-    """Measure and print."""
-    system, shape_name, threads = sys.argv[1:]
-    torch.set_num_threads(int(threads))
-    torch.manual_seed(0)
-    shape = SHAPES[shape_name]
-    parts = build(system, shape)
-    for _ in range(WARM_UP):
-        step(*parts, shape)
-    start = time.perf_counter()
-    for _ in range(shape.steps):
-        step(*parts, shape)
-    seconds = time.perf_counter() - start
-    result = Namespace(
-        words_per_second=shape.batch * shape.target * shape.steps / seconds,
-        peak_gigabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+def peaked(scores: Any) -> Any:
+    """Scores as far apart as a trained posterior's, so that sparsemax leaves about as many positions.
+
+    Those of an untrained network are all about the same, and nothing would be sparse.
+    """
+    return scores + torch.randn_like(scores) * SPARSE_SPREAD
+
+
+def batch_decoder(task: Task) -> Callable[[], None]:
+    """What translating a batch of random words does; every hypothesis has the target's length."""
+    model, fields, model_opt = build(task)
+    import onmt.opts
+    import onmt.translate.translator
+    from onmt.utils.parse import ArgumentParser
+
+    shape = task.sizes()
+    parser = ArgumentParser()
+    onmt.opts.translate_opts(parser)
+    opt = parser.parse_args(
+        f"-model none -src none -beam_size {task.beam} -min_length {shape.target} "
+        f"-max_length {shape.target} {DECODED[task.system]}".split()
     )
-    print(json.dumps(vars(result)))
+    if task.system not in STOCK:
+        from onmt_varattn.nmt.model import alternatives_of
+
+        model.decoder.alternatives = alternatives_of(opt, model_opt.attention)
+    scorer = onmt.translate.GNMTGlobalScorer.from_opt(opt)
+    translator = onmt.translate.translator.Translator.from_opt(
+        model.eval(), fields, opt, model_opt, global_scorer=scorer, out_file=io.StringIO(), report_score=False
+    )
+
+    def decode() -> None:
+        words = torch.randint(shape.words, (shape.batch, shape.source)).tolist()
+        sentences = [" ".join(f"w{i}" for i in sentence) for sentence in words]
+        translator.translate(sentences, batch_size=shape.batch)
+
+    return decode
+
+
+def matrix_rate(size: int = 1024) -> float:
+    """Floating-point operations a second in a large matrix product."""
+    a, b = torch.randn(2, size, size)
+    seconds = []
+    for _ in range(9):
+        start = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / statistics.median(seconds)
+
+
+def measure(task: Task) -> dict[str, float]:
+    """Run for the given time, at least twice."""
+    torch.set_num_threads(task.threads)
+    torch.manual_seed(0)
+    rate = matrix_rate()
+    run = {"train": training_step, "decode": batch_decoder}[task.task](task)
+    for _ in range(WARM_UP):
+        run()
+    seconds: list[float] = []
+    while sum(seconds) < task.seconds or len(seconds) < 2:
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return {
+        "seconds": statistics.median(seconds),
+        "runs": len(seconds),
+        "peak_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "gemm_rate": rate,
+    }
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(measure(Task(**json.loads(sys.argv[1])))))

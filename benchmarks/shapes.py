@@ -7,41 +7,47 @@ from dataclasses import dataclass
 class Shape:
     """Sizes of a model and of its batches."""
 
-    words: int
+    words: int  # in either vocabulary
     batch: int
-    source: int
+    source: int  # words a sentence
     target: int
     layers: int
     embeddings: int
     memory: int
     decoder: int
     attention: int
-    steps: int  # timed steps a round
 
-    def options(self, equal_sizes: bool) -> str:
-        """Options of onmt_train; stock OpenNMT-py needs encoder and decoder of one size."""
-        memory = self.decoder if equal_sizes else self.memory
+    def options(self) -> str:
+        """Options of onmt_train."""
         return (
             f"-encoder_type brnn -layers {self.layers} -word_vec_size {self.embeddings} "
-            f"-enc_rnn_size {memory} -dec_rnn_size {self.decoder} -global_attention mlp -input_feed 1 "
+            f"-enc_rnn_size {self.memory} -dec_rnn_size {self.decoder} -global_attention mlp -input_feed 1 "
             "-dropout 0.3 -optim adam -learning_rate 0.0003 -max_grad_norm 5"
         )
 
 
-PAPER = {"words": 14_000, "layers": 2, "embeddings": 512, "memory": 1024, "decoder": 768, "attention": 512}
+PAPER = {"words": 14_000, "layers": 2, "embeddings": 512, "source": 25, "target": 25}
+PAPER_SIZES = {"memory": 1024, "decoder": 768, "attention": 512}
+EQUAL_SIZES = {"memory": 768, "decoder": 768, "attention": 768}  # what stock OpenNMT-py can have
 
 SHAPES = {
     "small": Shape(
         words=10_000, batch=32, source=14, target=15, layers=1,
-        embeddings=256, memory=256, decoder=256, attention=256, steps=30,
+        embeddings=256, memory=256, decoder=256, attention=256,
     ),
-    "paper, batch 6": Shape(batch=6, source=25, target=25, steps=12, **PAPER),
-    "paper, batch 32": Shape(batch=32, source=25, target=25, steps=5, **PAPER),
+    "paper, batch 6": Shape(batch=6, **PAPER, **PAPER_SIZES),
+    "paper, batch 32": Shape(batch=32, **PAPER, **PAPER_SIZES),
+    "equal sizes, batch 6": Shape(batch=6, **PAPER, **EQUAL_SIZES),
+    "equal sizes, batch 32": Shape(batch=32, **PAPER, **EQUAL_SIZES),
 }  # fmt: skip
 
-# Options that make a system; "stock" runs in a process that never imports us.
-SYSTEMS = {
+KEPT = "stock, keeping freed memory"
+STOCK = ("stock", KEPT)  # in processes that have none of our replacements
+
+# Options that make a system.
+TRAINED = {
     "stock": "",
+    KEPT: "",
     "soft": "-attention soft",
     "variational sample": "-attention variational",
     "variational gumbel": "-attention variational -attention_estimator gumbel",
@@ -50,4 +56,12 @@ SYSTEMS = {
     "variational sparse": "-attention variational -attention_estimator sparse",
     "variational enum": "-attention variational -attention_estimator enum",
     "marginal": "-attention marginal",
+}
+DECODED = {
+    "stock": "",
+    KEPT: "",
+    "soft": "-test_attention soft",
+    "kmax 1": "-kmax 1",
+    "kmax 5": "-kmax 5",
+    "exact": "-test_attention exact",
 }

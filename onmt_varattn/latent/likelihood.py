@@ -9,14 +9,16 @@ posterior and the vocabulary. So no logits outlive their chunk, and nothing is c
 three matrix products with the vocabulary, as many as the plain way takes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 CHUNK_LOGITS = 2**22  # numbers in a chunk's logits; 16 MB in float32
+HEADROOM = 60.0  # mixtures are held times exp(60): float32 reaches down to probabilities of exp(-147)
 
 
 class Words(NamedTuple):
@@ -72,7 +74,7 @@ class Vocabulary:
 
     def softmax(self, states: Tensor, gold: Tensor) -> Softmax:
         """The distribution of words and its logarithm at the gold ones: C x D and C."""
-        logits = self._logits(states)
+        logits = self.logits(states)
         at_gold = logits.gather(1, gold.unsqueeze(1))  # C x 1
         largest = logits.amax(1, keepdim=True)  # C x 1
         logits.sub_(largest)
@@ -104,8 +106,8 @@ class Vocabulary:
             weight += residual.t() @ states
 
     @torch.no_grad()
-    def _logits(self, states: Tensor) -> Tensor:
-        """W h + b, in the buffer: C x D -> C x V."""
+    def logits(self, states: Tensor) -> Tensor:
+        """W h + b, in the buffer: C x D -> C x V. No gradient."""
         if len(self._buffer) < len(states):
             self._buffer = self._buffer.new_empty(len(states), self.stride)
         logits = self._buffer[: len(states), : self.size]
@@ -119,6 +121,36 @@ class Vocabulary:
         """The sum over all words that can be predicted: C x V -> C."""
         every = logits.sum(1)
         return every if self.unpredicted is None else every - logits[:, self.unpredicted]
+
+
+@torch.no_grad()
+def log_mixture(logits: Tensor, log_weights: Tensor, starts: Sequence[int]) -> Tensor:
+    """log sum_k w_k softmax(logits_k) over the candidates k of each position.
+
+    Probabilities below exp(-147), in float32, are given as that.
+
+    Args:
+        logits: C x V, position by position; overwritten.
+        log_weights: log w, C.
+        starts: where the candidates of each position begin, and the end: r + 1.
+
+    Returns:
+        Log probabilities of words, r x V.
+    """
+    if len(starts) == len(logits) + 1:  # one candidate each has all the weight
+        return torch.log_softmax(logits, dim=1)
+    exponentials = logits.sub_(logits.amax(1, keepdim=True) - HEADROOM).exp_()
+    weights = (log_weights.to(logits.dtype) + HEADROOM).exp() / exponentials.sum(1)
+    mixed = _mix(exponentials, weights, starts)
+    return mixed.clamp_(min=torch.finfo(mixed.dtype).tiny).log_().sub_(HEADROOM)
+
+
+def _mix(values: Tensor, weights: Tensor, starts: Sequence[int]) -> Tensor:
+    """Weighted sums of the rows of each position: C x V and C -> r x V."""
+    mixed = values.new_empty(len(starts) - 1, values.size(1))
+    for row, (start, stop) in enumerate(pairwise(starts)):
+        torch.mv(values[start:stop].t(), weights[start:stop], out=mixed[row])
+    return mixed
 
 
 class _Gold(torch.autograd.Function):
@@ -188,6 +220,11 @@ class Triples(NamedTuple):
         position = torch.arange(positions, device=device).repeat_interleave(each)
         candidate = torch.arange(each, device=device).repeat(positions)
         return cls(position, candidate, list(range(0, positions * each + 1, each)))
+
+    def of_chunk(self, chunk: slice) -> tuple[slice, list[int]]:
+        """The candidates of a run of positions, and where each position's begin within the run."""
+        starts = self.starts[chunk.start : chunk.stop + 1]
+        return slice(starts[0], starts[-1]), [start - starts[0] for start in starts]
 
     def chunks(self, most: int) -> Iterator[slice]:
         """Runs of positions with at most so many candidates together, but at least one position."""
@@ -296,9 +333,7 @@ def marginalise(
         correct = words.correct
         if cells.width > 1:
             weights = log_weights[chunk][position, cells.triples.candidate[part]].exp() / words.total
-            mixture = words.exponentials.new_zeros(len(gold), vocabulary.size)
-            mixture.index_add_(0, position, words.exponentials.mul_(weights.unsqueeze(1)))
-            correct = mixture.argmax(1) == gold
+            correct = _mix(words.exponentials, weights, cells.triples.of_chunk(chunk)[1]).argmax(1) == gold
         found.append((log_marginal, l, correct))
     return Marginals(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
@@ -306,7 +341,7 @@ def marginalise(
 def _chunks(cells: Cells, vocabulary: Vocabulary, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:
     """Chunks of positions, their cells, and the position of each cell within the chunk."""
     for chunk in cells.triples.chunks(max(1, chunk_logits // vocabulary.stride)):
-        part = slice(cells.triples.starts[chunk.start], cells.triples.starts[chunk.stop])
+        part, _ = cells.triples.of_chunk(chunk)
         yield chunk, part, cells.triples.position[part] - chunk.start
 
 

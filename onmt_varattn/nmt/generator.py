@@ -1,11 +1,12 @@
 """The generator: from candidate states to the distribution of the next word."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.likelihood import CHUNK_LOGITS
+from onmt_varattn.latent.likelihood import CHUNK_LOGITS, Candidates, Triples, Vocabulary, log_mixture
 from onmt_varattn.nmt.decoder import CandidateStates
 
 
@@ -23,27 +24,27 @@ class MixtureGenerator(nn.Sequential):
         assert isinstance(layer, nn.Linear)
         return layer
 
-    @property
-    def vocabulary_size(self) -> int:
-        """V, also when the layer is quantised."""
-        layer: Any = self[0]
-        return layer.out_features
-
     def forward(self, candidates: CandidateStates) -> Tensor:
         """Log probabilities of words: candidates ... x K x D -> ... x V."""
+        if torch.is_grad_enabled():  # no search does; what is quick overwrites what it has computed
+            log_probs = torch.log_softmax(super().forward(candidates.states), dim=-1)
+            return torch.logsumexp(log_probs + candidates.log_weights.unsqueeze(-1), dim=-2)
         *leading, width, size = candidates.states.shape
-        states = candidates.states.reshape(-1, width, size)
-        log_weights = candidates.log_weights.reshape(-1, width, 1)
-        rows = max(1, CHUNK_LOGITS // (width * self.vocabulary_size))
-        chunks = [
-            self._mixture(*both) for both in zip(states.split(rows), log_weights.split(rows), strict=True)
-        ]
+        log_weights = candidates.log_weights.reshape(-1, width)
+        real = log_weights > float("-inf")
+        triples = Triples.of(Candidates(index=log_weights, real=real), len(real), real.device)
+        states, log_weights = candidates.states.reshape(-1, width, size)[real], log_weights[real]
+        logits_of, row = self._logits()
+        chunks = []
+        for chunk in triples.chunks(max(1, CHUNK_LOGITS // row)):
+            part, starts = triples.of_chunk(chunk)
+            chunks.append(log_mixture(logits_of(states[part]), log_weights[part], starts))
         return torch.cat(chunks).view(*leading, -1)
 
-    def _mixture(self, states: Tensor, log_weights: Tensor) -> Tensor:
-        """r x K x D and r x K x 1 -> r x V."""
-        logits = super().forward(states)  # r x K x V
-        log_probs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        if log_probs.size(1) == 1:  # one candidate has all the weight
-            return log_probs.squeeze(1)
-        return torch.logsumexp(log_probs + log_weights, dim=1)
+    def _logits(self) -> tuple[Callable[[Tensor], Tensor], int]:
+        """From states to logits, and how many numbers a row of these takes."""
+        layer: Any = self[0]
+        if isinstance(layer, nn.Linear):
+            vocabulary = Vocabulary(layer.weight, layer.bias)
+            return vocabulary.logits, vocabulary.stride
+        return layer, layer.out_features  # in 8 bits, it has its weights to itself

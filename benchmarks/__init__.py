@@ -1,0 +1,1 @@
+"""Speed and memory against stock OpenNMT-py: `python -m benchmarks`."""
