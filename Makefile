@@ -21,10 +21,11 @@ lint: $(INSTALLED)          ## format, lint, types
 	$(VENV)/bin/mypy
 
 bench: $(INSTALLED)         ## speed and memory against stock OpenNMT-py
-	$(RUN) benchmarks/run.py
+	$(RUN) -m benchmarks
 
-bench-full: $(INSTALLED)    ## the same for every objective and estimator
-	$(RUN) benchmarks/run.py -systems all
+bench-full: $(INSTALLED)    ## the same at more shapes, and scaling; writes docs/benchmarks.md
+	$(RUN) -m benchmarks -parts training decoding scaling -shapes all -rounds 3 \
+		-json benchmarks/results.json -update docs/benchmarks.md
 
 docs: $(INSTALLED)          ## docs/_build/html
 	$(RUN) -m sphinx -W --keep-going -q docs docs/_build/html

@@ -1,7 +1,7 @@
-"""Speed and memory of training against stock OpenNMT-py, in one interleaved run.
+"""Speed and memory against stock OpenNMT-py, in one interleaved run.
 
-    make bench
-    python benchmarks/run.py -rounds 5 -threads 1 -update docs/benchmarks.md -json benchmarks/results.json
+    make bench         training and decoding
+    make bench-full    more rounds, equal sizes, scaling; results go to docs/ and benchmarks/
 
 Each measurement is a fresh process; systems take turns, so that a slow minute of the machine
 hits all of them. Reported are medians, the spread over rounds, and ratios within the run.
@@ -13,65 +13,124 @@ import os
 import platform
 import re
 import shlex
-import statistics
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from shapes import SHAPES, SYSTEMS
 from tqdm import tqdm
 
-HERE = Path(__file__).parent
-DEFAULT = ["stock", "soft"]
-MARKS = ("<!-- training: begin -->", "<!-- training: end -->")
+from benchmarks import report
+from benchmarks.measure import Task
+from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED
+
+ROOT = Path(__file__).resolve().parent.parent
+BEAMS = (5, 10)
+SCALED = ("soft", "variational sample", "variational sparse", "variational enum")
+SCALES = {"source": (10, 20, 40, 80), "words": (5_000, 10_000, 20_000, 40_000)}
+UNTRIED_AT_EQUAL_SIZES = set(TRAINED) - {*STOCK, "soft"}
+
+
+def parse() -> argparse.Namespace:
+    """Options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("-parts", nargs="+", choices=["training", "decoding", "scaling"], default=["training", "decoding"])
+    add("-rounds", type=int, default=3, help="measurements of everything but scaling (default: 3)")
+    add("-seconds", type=float, default=5.0, help="a measurement takes, and at least two steps (default: 5)")
+    add("-threads", type=int, default=1, help="threads of torch (default: 1)")
+    add(
+        "-shapes",
+        nargs="+",
+        choices=[*SHAPES, "all"],
+        default=list(SHAPES)[:3],
+        help="default: small and paper",
+    )
+    add("-systems", nargs="+", choices=TRAINED, default=list(TRAINED), help="for training; default: all")
+    add("-json", help="write all measurements here")
+    add("-update", help="put tables between the marks of this Markdown file, and the plot beside it")
+    opt = parser.parse_args()
+    if "all" in opt.shapes:
+        opt.shapes = list(SHAPES)
+    opt.systems = list(dict.fromkeys(["stock", *opt.systems]))  # ratios need it
+    return opt
 
 
 def main() -> None:
-    """Measure every system at every shape, and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-rounds", type=int, default=3, help="measurements a system and shape (default: 3)")
-    parser.add_argument("-threads", type=int, default=1, help="threads of torch (default: 1)")
-    parser.add_argument("-shapes", nargs="+", choices=SHAPES, default=list(SHAPES), help="default: all")
-    parser.add_argument(
-        "-systems", nargs="+", choices=[*SYSTEMS, "all"], default=DEFAULT, help="default: stock and soft"
-    )
-    parser.add_argument("-json", help="write all measurements here")
-    parser.add_argument("-update", help="put the table between the marks of this Markdown file")
-    opt = parser.parse_args()
-    chosen = SYSTEMS if "all" in opt.systems else opt.systems
-    systems = list(dict.fromkeys(["stock", *chosen]))  # ratios need it
-    turns = [(s, system) for _ in range(opt.rounds) for s in opt.shapes for system in systems]
-    found: dict[str, dict[str, list[dict[str, float]]]] = {
-        s: {system: [] for system in systems} for s in opt.shapes
-    }
-    for shape, system in tqdm(turns, desc="measuring", unit="process", disable=None):
-        found[shape][system].append(measure(system, shape, opt.threads))
-    report = describe(opt) + table(found)
-    print(report)
+    """Measure and report."""
+    opt = parse()
+    turns = [task for part in opt.parts for task in PARTS[part](opt)]
+    found: dict[Task, list[dict[str, float]]] = defaultdict(list)
+    bar = tqdm(turns, unit="process", disable=None)
+    for task in bar:
+        bar.set_description(f"{task.task} {task.system}, {task.shape}")
+        found[task].append(run(task))
+    settings = describe(opt)
+    results = [{"task": vars(task), "found": f} for task, f in found.items()]
+    tables = {"settings": report.heading(settings)}
+    for part in opt.parts:
+        tables[part] = getattr(report, part)(found)
+        print(tables[part])
     if opt.json:
         Path(opt.json).write_text(
-            json.dumps({"settings": settings(opt), "measurements": found}, indent=1) + "\n"
+            json.dumps({"settings": settings, "measurements": results}, indent=1) + "\n", "utf-8"
         )
     if opt.update:
-        update(Path(opt.update), report)
+        for part in opt.parts:
+            report.update(Path(opt.update), part, tables["settings"] + tables[part])
+        if "scaling" in opt.parts:
+            report.plot_scaling(found, Path(opt.update).with_name("scaling.png"))
 
 
-def measure(system: str, shape: str, threads: int) -> dict[str, float]:
+def training(opt: argparse.Namespace) -> Iterator[Task]:
+    """Every system at every shape; equal sizes are for the comparison with stock alone."""
+    for _ in range(opt.rounds):
+        for shape in opt.shapes:
+            for system in opt.systems:
+                if not (shape.startswith("equal") and system in UNTRIED_AT_EQUAL_SIZES):
+                    yield Task("train", system, shape, opt.threads, seconds=opt.seconds)
+
+
+def decoding(opt: argparse.Namespace) -> Iterator[Task]:
+    """Every way of decoding, with two beams."""
+    for _ in range(opt.rounds):
+        for beam in BEAMS:
+            for system in DECODED:
+                yield Task("decode", system, "small", opt.threads, beam, opt.seconds)
+
+
+def scaling(opt: argparse.Namespace) -> Iterator[Task]:
+    """The small shape with longer sources, and with larger vocabularies."""
+    for name, values in SCALES.items():
+        for value in values:
+            for system in SCALED:
+                yield Task("train", system, "small", opt.threads, seconds=3.0, change=((name, value),))
+
+
+PARTS = {"training": training, "decoding": decoding, "scaling": scaling}
+
+
+def run(task: Task) -> dict[str, float]:
     """One fresh process."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-W", "ignore", str(HERE / "measure.py"), system, shape, str(threads)]
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout
-    return json.loads(output.splitlines()[-1])
+    environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.measure", task.to_json()]
+    output = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    if output.returncode:
+        sys.exit(f"{shlex.join(command)}\n{output.stderr}")
+    return json.loads(output.stdout.splitlines()[-1])
 
 
-def settings(opt: argparse.Namespace) -> dict[str, Any]:
+def describe(opt: argparse.Namespace) -> dict[str, Any]:
     """What a reader needs to judge or repeat the run."""
     return {
-        "command": "python benchmarks/run.py " + shlex.join(sys.argv[1:]),
+        "command": "python -m benchmarks " + shlex.join(sys.argv[1:]),
         "rounds": opt.rounds,
         "threads": opt.threads,
         "cores": os.cpu_count(),
@@ -88,42 +147,6 @@ def processor() -> str:
         return re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]  # type: ignore[index]
     except (OSError, TypeError):
         return platform.processor() or "unknown"
-
-
-def describe(opt: argparse.Namespace) -> str:
-    """The line above the table."""
-    s = settings(opt)
-    return (
-        f"`{s['command']}`: {s['rounds']} rounds of fresh processes in turns, {s['threads']} thread(s) of "
-        f"{s['cores']} cores, {s['processor']}, Python {s['python']}, torch {s['torch']}, "
-        f"OpenNMT-py {s['OpenNMT-py']}.\n\n"
-    )
-
-
-def table(found: dict[str, dict[str, list[dict[str, float]]]]) -> str:
-    """Medians with their spread, and ratios to stock, as Markdown."""
-    lines = [
-        "| shape | system | target words / s (median, min - max) | ratio to stock | peak memory |",
-        "|---|---|---|---|---|",
-    ]
-    for shape, systems in found.items():
-        stock = statistics.median(m["words_per_second"] for m in systems["stock"])
-        for system, measurements in systems.items():
-            speeds = [m["words_per_second"] for m in measurements]
-            memory = statistics.median(m["peak_gigabytes"] for m in measurements)
-            median = statistics.median(speeds)
-            lines.append(
-                f"| {shape} | {system} | {median:,.0f} ({min(speeds):,.0f} - {max(speeds):,.0f}) "
-                f"| {median / stock:.2f} | {memory:.2f} GB |"
-            )
-    return "\n".join(lines) + "\n"
-
-
-def update(path: Path, report: str) -> None:
-    """Replace what stands between the marks."""
-    before, _, rest = path.read_text("utf-8").partition(MARKS[0])
-    _, _, after = rest.partition(MARKS[1])
-    path.write_text(f"{before}{MARKS[0]}\n{report}{MARKS[1]}{after}", "utf-8")
 
 
 if __name__ == "__main__":

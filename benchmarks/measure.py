@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,15 +35,22 @@ class Task:
     threads: int = 1
     beam: int = 5
     seconds: float = 8.0  # to measure for
-    change: dict[str, int] = field(default_factory=dict)  # of the shape
+    change: tuple[tuple[str, int], ...] = ()  # of the shape: names and values
 
     def sizes(self) -> Shape:
         """The shape to measure; stock OpenNMT-py has one size for encoder, decoder and attention."""
-        shape = replace(SHAPES[self.shape], **self.change)
+        shape = replace(SHAPES[self.shape], **dict(self.change))
         return replace(shape, memory=shape.decoder) if self.system in STOCK else shape
 
-    def __str__(self) -> str:
+    def to_json(self) -> str:
+        """What `from_json` reads."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Task":
+        """A task, of which only what differs from the defaults need be given."""
+        given = json.loads(text)
+        return cls(**{**given, "change": tuple(map(tuple, given.get("change", ())))})
 
 
 def build(task: Task) -> tuple[Any, Any, Any]:
@@ -85,7 +92,10 @@ def vocabulary(words: int) -> dict[str, Any]:
     return _build_fields_vocab(get_fields("text", None, None), counters, "text", False, 1, words, 0, words, 0)
 
 
-def training_step(task: Task) -> Callable[[], None]:
+Notes = dict[str, float]
+
+
+def training_step(task: Task, notes: Notes) -> Callable[[], None]:
     """What a training step on random words does, as OpenNMT's trainer does it (shards of 32 positions)."""
     model, fields, opt = build(task)
     import onmt.train_single
@@ -105,6 +115,7 @@ def training_step(task: Task) -> Callable[[], None]:
         output, attention = model(source, target, lengths)
         if "sparse" in task.system:
             output.posterior = peaked(output.posterior)
+            notes["candidates"] = positions_with_mass(output.posterior)
         loss, _ = loss_compute(batch, output, attention, normalization=shape.batch, shard_size=32)
         if loss is not None:
             optimizer.backward(loss)
@@ -115,14 +126,22 @@ def training_step(task: Task) -> Callable[[], None]:
 
 
 def peaked(scores: Any) -> Any:
-    """Scores as far apart as a trained posterior's, so that sparsemax leaves about as many positions.
+    """Scores as far apart as a trained posterior's, so that it leaves about as many positions.
 
     Those of an untrained network are all about the same, and nothing would be sparse.
     """
     return scores + torch.randn_like(scores) * SPARSE_SPREAD
 
 
-def batch_decoder(task: Task) -> Callable[[], None]:
+def positions_with_mass(scores: Any) -> float:
+    """How many alignments a sparse posterior leaves to enumerate."""
+    from entmax import entmax15  # the default of -sparse_function
+
+    with torch.no_grad():
+        return float((entmax15(scores, dim=-1) > 0).sum())
+
+
+def batch_decoder(task: Task, notes: Notes) -> Callable[[], None]:
     """What translating a batch of random words does; every hypothesis has the target's length."""
     model, fields, model_opt = build(task)
     import onmt.opts
@@ -169,7 +188,8 @@ def measure(task: Task) -> dict[str, float]:
     torch.set_num_threads(task.threads)
     torch.manual_seed(0)
     rate = matrix_rate()
-    run = {"train": training_step, "decode": batch_decoder}[task.task](task)
+    notes: Notes = {}
+    run = {"train": training_step, "decode": batch_decoder}[task.task](task, notes)
     for _ in range(WARM_UP):
         run()
     seconds: list[float] = []
@@ -182,8 +202,9 @@ def measure(task: Task) -> dict[str, float]:
         "runs": len(seconds),
         "peak_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "gemm_rate": rate,
+        **notes,
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Task(**json.loads(sys.argv[1])))))
+    print(json.dumps(measure(Task.from_json(sys.argv[1]))))
