@@ -43,8 +43,8 @@ def training(found: Found) -> str:
     rate = statistics.median(m["gemm_rate"] for task in tasks for m in found[task])
     return "\n".join(lines) + (
         f"\n\nThe minimum is the matrix products that a step needs (`benchmarks/arithmetic.py`) at "
-        f"{rate / 1e9:.0f} billion operations a second, the rate of a product of two 1024 x 1024 matrices "
-        "(median over the run).\n"
+        f"{rate / 1e9:.0f} billion operations a second, the rate of large products alone (median over the "
+        "run).\n"
     )
 
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 CHUNK_LOGITS = 2**22  # numbers in a chunk's logits; 16 MB in float32
-HEADROOM = 60.0  # mixtures are held times exp(60): float32 reaches down to probabilities of exp(-147)
 
 
 class Words(NamedTuple):
@@ -37,25 +36,47 @@ class Softmax(NamedTuple):
     correct: Tensor  # C
 
 
+class Workspace:
+    """Memory for logits that is used again, chunk after chunk and batch after batch.
+
+    Memory that was written a moment ago is mapped, and in part still in the cache.
+    """
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0)
+
+    def rows(self, count: int, width: int, like: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows on the device of `like`, with anything in them: count x width."""
+        memory = self._memory
+        if memory.numel() < count * width or memory.dtype != dtype or memory.device != like.device:
+            self._memory = memory = torch.empty(count * width, dtype=dtype, device=like.device)
+        return memory[: count * width].view(count, width)
+
+
 class Vocabulary:
     """softmax(W h + b), and the gradients of W and b as chunks add to them.
 
     With label smoothing e the target distribution has 1 - e on the gold word and shares e among
     all other words but `unpredicted`; l is the negative cross-entropy to it.
 
-    All logits are computed into one buffer, chunk after chunk: memory that is in the cache and
-    mapped already. Its rows begin at multiples of 16 numbers, which matrix products are a third
-    faster with, unless the vocabulary is so small that this would be a waste.
+    All logits are computed in one workspace. Its rows begin at multiples of 16 numbers, which matrix
+    products are a third faster with, unless the vocabulary is so small that this would be a waste.
 
     Args:
         weight: W, V x D.
         bias: b, V.
         smoothing: e.
         unpredicted: a word that never is a target and gets no smoothing mass (padding).
+        workspace: where logits are computed; default: one of its own.
     """
 
     def __init__(
-        self, weight: Tensor, bias: Tensor, smoothing: float = 0.0, unpredicted: int | None = None
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        smoothing: float = 0.0,
+        unpredicted: int | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self.weight, self.bias = weight, bias
         self.size = len(weight)
@@ -70,11 +91,11 @@ class Vocabulary:
         self.wide = torch.promote_types(self.narrow, torch.float32)
         self.narrow_weight, self.narrow_bias = (x.detach().to(self.narrow) for x in (weight, bias))
         self.gradients: tuple[Tensor, Tensor] | None = None
-        self._buffer = weight.new_empty(0, self.stride, dtype=self.wide)
+        self.workspace = workspace or Workspace()
 
     def softmax(self, states: Tensor, gold: Tensor) -> Softmax:
         """The distribution of words and its logarithm at the gold ones: C x D and C."""
-        logits = self.logits(states)
+        logits = self.logits(states)[:, : self.size]
         at_gold = logits.gather(1, gold.unsqueeze(1))  # C x 1
         largest = logits.amax(1, keepdim=True)  # C x 1
         logits.sub_(largest)
@@ -107,15 +128,20 @@ class Vocabulary:
 
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
-        """W h + b, in the buffer: C x D -> C x V. No gradient."""
-        if len(self._buffer) < len(states):
-            self._buffer = self._buffer.new_empty(len(states), self.stride)
-        logits = self._buffer[: len(states), : self.size]
+        """W h + b, in the workspace, until the next call: C x D -> C x stride. No gradient.
+
+        What a row has beyond V is minus infinity.
+        """
+        rows = self.workspace.rows(len(states), self.stride, states, self.wide)
+        rows[:, self.size :] = float("-inf")
+        logits = rows[:, : self.size]
         with torch.autocast(states.device.type, enabled=False):
             inputs = (self.narrow_bias, states.to(self.narrow), self.narrow_weight.t())
             if self.wide == self.narrow:
-                return torch.addmm(*inputs, out=logits)
-            return logits.copy_(torch.addmm(*inputs))
+                torch.addmm(*inputs, out=logits)
+            else:
+                logits.copy_(torch.addmm(*inputs))
+        return rows
 
     def _of_all_words(self, logits: Tensor) -> Tensor:
         """The sum over all words that can be predicted: C x V -> C."""
@@ -124,25 +150,25 @@ class Vocabulary:
 
 
 @torch.no_grad()
-def log_mixture(logits: Tensor, log_weights: Tensor, starts: Sequence[int]) -> Tensor:
+def log_mixture(logits: Tensor, log_weights: Tensor, starts: Sequence[int], words: int) -> Tensor:
     """log sum_k w_k softmax(logits_k) over the candidates k of each position.
 
-    Probabilities below exp(-147), in float32, are given as that.
+    Probabilities of mixtures below the smallest float (exp(-87) in float32) are given as that.
 
     Args:
-        logits: C x V, position by position; overwritten.
+        logits: position by position, C x at least `words`; minus infinity beyond.
         log_weights: log w, C.
         starts: where the candidates of each position begin, and the end: r + 1.
+        words: V.
 
     Returns:
         Log probabilities of words, r x V.
     """
     if len(starts) == len(logits) + 1:  # one candidate each has all the weight
-        return torch.log_softmax(logits, dim=1)
-    exponentials = logits.sub_(logits.amax(1, keepdim=True) - HEADROOM).exp_()
-    weights = (log_weights.to(logits.dtype) + HEADROOM).exp() / exponentials.sum(1)
-    mixed = _mix(exponentials, weights, starts)
-    return mixed.clamp_(min=torch.finfo(mixed.dtype).tiny).log_().sub_(HEADROOM)
+        return torch.log_softmax(logits[:, :words], dim=1)
+    probs = torch.softmax(logits, dim=1)[:, :words]
+    mixed = _mix(probs, log_weights.to(probs.dtype).exp(), starts)
+    return mixed.clamp_(min=torch.finfo(mixed.dtype).tiny).log_()
 
 
 def _mix(values: Tensor, weights: Tensor, starts: Sequence[int]) -> Tensor:
@@ -161,7 +187,7 @@ class _Gold(torch.autograd.Function):
         found = vocabulary.softmax(states, gold)
         if ctx.needs_input_grad[0]:
             ctx.vocabulary = vocabulary
-            # Saved in this way, autograd notices if the buffer was overwritten in between.
+            # Saved in this way, autograd notices if the workspace was overwritten in between.
             ctx.save_for_backward(states, gold, found.exponentials, found.total)
         ctx.mark_non_differentiable(found.correct)
         return found.log_likelihood, found.correct

@@ -1,12 +1,18 @@
 """The generator: from candidate states to the distribution of the next word."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.likelihood import CHUNK_LOGITS, Candidates, Triples, Vocabulary, log_mixture
+from onmt_varattn.latent.likelihood import (
+    CHUNK_LOGITS,
+    Candidates,
+    Triples,
+    Vocabulary,
+    Workspace,
+    log_mixture,
+)
 from onmt_varattn.nmt.decoder import CandidateStates
 
 
@@ -16,6 +22,10 @@ class MixtureGenerator(nn.Sequential):
     A sequence of one layer, the vocabulary, so that parameters are named as in OpenNMT's own
     generator.
     """
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        self._workspace = Workspace()
 
     @property
     def vocabulary(self) -> nn.Linear:
@@ -34,17 +44,15 @@ class MixtureGenerator(nn.Sequential):
         real = log_weights > float("-inf")
         triples = Triples.of(Candidates(index=log_weights, real=real), len(real), real.device)
         states, log_weights = candidates.states.reshape(-1, width, size)[real], log_weights[real]
-        logits_of, row = self._logits()
+        layer: Any = self[0]
+        if isinstance(layer, nn.Linear):
+            vocabulary = Vocabulary(layer.weight, layer.bias, workspace=self._workspace)
+            logits, row = vocabulary.logits, vocabulary.stride
+        else:  # in 8 bits, it has its weights to itself
+            logits, row = layer, layer.out_features
         chunks = []
         for chunk in triples.chunks(max(1, CHUNK_LOGITS // row)):
             part, starts = triples.of_chunk(chunk)
-            chunks.append(log_mixture(logits_of(states[part]), log_weights[part], starts))
-        return torch.cat(chunks).view(*leading, -1)
-
-    def _logits(self) -> tuple[Callable[[Tensor], Tensor], int]:
-        """From states to logits, and how many numbers a row of these takes."""
-        layer: Any = self[0]
-        if isinstance(layer, nn.Linear):
-            vocabulary = Vocabulary(layer.weight, layer.bias)
-            return vocabulary.logits, vocabulary.stride
-        return layer, layer.out_features  # in 8 bits, it has its weights to itself
+            chunks.append(log_mixture(logits(states[part]), log_weights[part], starts, layer.out_features))
+        log_probs = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
+        return log_probs.view(*leading, -1)

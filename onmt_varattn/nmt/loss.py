@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.estimators import Enum, Estimator, Settings
-from onmt_varattn.latent.likelihood import Candidates, Marginals, Vocabulary, marginalise
+from onmt_varattn.latent.likelihood import Candidates, Marginals, Vocabulary, Workspace, marginalise
 from onmt_varattn.latent.objectives import (
     OBJECTIVES,
     Emitter,
@@ -48,6 +48,7 @@ class AlignmentLossCompute(LossComputeBase):
     def __init__(self, model: AlignmentModel, padding: int, smoothing: float = 0.0) -> None:
         super().__init__(criterion=None, generator=model.generator)
         self.decoder, self.padding, self.smoothing = model.decoder, padding, smoothing
+        self.workspace = Workspace()
 
     @property
     def padding_idx(self) -> int:
@@ -74,7 +75,7 @@ class AlignmentLossCompute(LossComputeBase):
         vocabulary = self.generator.vocabulary
         emitter = Emitter(
             self.decoder.emission,
-            Vocabulary(vocabulary.weight, vocabulary.bias, self.smoothing, self.padding),
+            Vocabulary(vocabulary.weight, vocabulary.bias, self.smoothing, self.padding, self.workspace),
             self.decoder.dropout,
         )
         loss, report = self.evaluate(positions, emitter)
