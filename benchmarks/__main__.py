@@ -28,7 +28,7 @@ from benchmarks.measure import Task
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED
 
 ROOT = Path(__file__).resolve().parent.parent
-BEAMS = (5, 10)
+BEAMS = (5, 10, 20)
 SCALED = ("soft", "variational sample", "variational sparse", "variational enum")
 SCALES = {"source": (10, 20, 40, 80), "words": (5_000, 10_000, 20_000, 40_000)}
 UNTRIED_AT_EQUAL_SIZES = set(TRAINED) - {*STOCK, "soft"}
@@ -99,7 +99,7 @@ def training(opt: argparse.Namespace) -> Iterator[Task]:
 
 
 def decoding(opt: argparse.Namespace) -> Iterator[Task]:
-    """Every way of decoding, with two beams."""
+    """Every way of decoding, with beams of several sizes."""
     for _ in range(opt.rounds):
         for beam in BEAMS:
             for system in DECODED:

@@ -21,7 +21,8 @@ import torch
 
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED, Shape
 
-WARM_UP = 2  # steps or batches
+WARM_UP = 2  # steps or batches; one that takes long is enough
+LONG = 5.0  # seconds
 SPARSE_SPREAD = 2.0
 
 
@@ -193,8 +194,10 @@ def measure(task: Task) -> dict[str, float]:
     rate = matrix_rate()
     notes: Notes = {}
     run = {"train": training_step, "decode": batch_decoder}[task.task](task, notes)
+    start = time.perf_counter()
     for _ in range(WARM_UP):
-        run()
+        if time.perf_counter() - start < LONG:
+            run()
     seconds: list[float] = []
     while sum(seconds) < task.seconds or len(seconds) < 2:
         start = time.perf_counter()
