@@ -10,6 +10,7 @@ from benchmarks.arithmetic import CANDIDATES, WITH_BASELINE, needed
 from benchmarks.shapes import STOCK, TRAINED, Shape
 from onmt_varattn.latent.likelihood import CHUNK_LOGITS
 from tests import models
+from tests.unit.test_likelihood import Largest
 
 SYSTEMS = [name for name in TRAINED if name not in STOCK and "sparse" not in name]
 aten = torch.ops.aten
@@ -48,19 +49,6 @@ class Operations(TorchDispatchMode):
         packet = aten.addmm if func.overloadpacket is aten.addmm_ else func.overloadpacket
         if packet in flop_registry:
             self.total += flop_registry[packet](*args, out_val=out)
-        return out
-
-
-class Largest(TorchDispatchMode):
-    """The size of the largest tensor that any operation made."""
-
-    size = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(tensor, torch.Tensor):
-                self.size = max(self.size, tensor.numel())
         return out
 
 
@@ -117,6 +105,6 @@ def test_no_tensor_of_a_step_is_larger_than_a_chunk(system, monkeypatch):
     words, lengths = 3000, ((40, 24),) * 3
     model, opt = build(system, words, monkeypatch)
     assert 3 * 25 * 40 * words > 2 * CHUNK_LOGITS  # what all logits at once would be
-    with Largest() as largest:
+    with Largest(but=()) as largest:
         models.loss_of(model, opt, models.batch(lengths))[0].backward()
     assert largest.size <= CHUNK_LOGITS
