@@ -253,9 +253,13 @@ class Triples(NamedTuple):
         return slice(starts[0], starts[-1]), [start - starts[0] for start in starts]
 
     def chunks(self, most: int) -> Iterator[slice]:
-        """Runs of positions with at most so many candidates together, but at least one position."""
+        """Runs of positions with at most so many candidates together, but at least one position.
+
+        They are about equally long: a short last one would be a slow matrix product.
+        """
         start = 0
         positions = len(self.starts) - 1
+        most = -(-self.starts[-1] // max(1, -(-self.starts[-1] // most)))
         while start < positions:
             stop = start + 1
             while stop < positions and self.starts[stop + 1] - self.starts[start] <= most:
