@@ -104,6 +104,8 @@ def plot_scaling(found: Found, path: Path) -> None:
                 axes[row, column].plot(list(tasks), line, marker="o", label=system)
         values = _scaled(found, name)[1]
         axes[0, column].set(xscale="log", yscale="log")
+        axes[0, column].yaxis.set_major_formatter("{x:g}")
+        axes[0, column].yaxis.set_minor_formatter("")
         axes[1, column].set(xlabel=title, ylim=(0, None))
         axes[1, column].set_xticks(values, [f"{value:,}" for value in values])
         axes[1, column].minorticks_off()

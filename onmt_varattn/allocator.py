@@ -1,8 +1,7 @@
 """Keep freed memory in the process: training frees and takes the same hundreds of megabytes each step.
 
 glibc gives large blocks back to the system as soon as they are freed. The next step takes them
-again, and the system has to find and clear every page anew: with models of the paper's size this
-was a third of a training step.
+again, and the system has to find and clear every page anew: docs/benchmarks.md has what it costs.
 """
 
 import ctypes

@@ -9,6 +9,7 @@ posterior and the vocabulary. So no logits outlive their chunk, and nothing is c
 three matrix products with the vocabulary, as many as the plain way takes.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -259,7 +260,10 @@ class Triples(NamedTuple):
         """
         start = 0
         positions = len(self.starts) - 1
-        most = -(-self.starts[-1] // max(1, -(-self.starts[-1] // most)))
+        total = self.starts[-1]
+        widest = max((stop - start for start, stop in pairwise(self.starts)), default=1)
+        chunks = max(1, math.ceil(total / most))
+        most = min(most, math.ceil(total / chunks) + widest - 1)
         while start < positions:
             stop = start + 1
             while stop < positions and self.starts[stop + 1] - self.starts[start] <= most:

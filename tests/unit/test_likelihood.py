@@ -191,3 +191,14 @@ def test_the_mixtures_most_probable_word_is_found(chunk):
     torch.testing.assert_close(found.log_marginal, right.detach(), rtol=0, atol=1e-12)
     assert torch.equal(found.correct, probs.argmax(1) == gold)
     assert 0 < found.correct.sum() < R
+
+
+@pytest.mark.parametrize(("positions", "each", "most"), [(160, 14, 418), (480, 1, 418), (7, 3, 4), (5, 9, 4)])
+def test_chunks_are_about_equally_long(positions, each, most):
+    candidates = Candidates(index=torch.zeros(positions, each, dtype=torch.long))
+    triples = Triples.of(candidates, positions, torch.device("cpu"))
+    sizes = [(chunk.stop - chunk.start) * each for chunk in triples.chunks(most)]
+    assert sum(sizes) == positions * each
+    assert max(sizes) <= max(most, each)
+    assert len(sizes) == -(-positions // max(1, most // each))  # no more than it takes
+    assert max(sizes) - min(sizes) <= each * len(sizes)
