@@ -26,6 +26,9 @@ from tqdm import tqdm
 from benchmarks import report
 from benchmarks.measure import Task
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED
+from onmt_varattn.cli import run as run_command
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write, check_writable
 
 ROOT = Path(__file__).resolve().parent.parent
 BEAMS = (5, 10, 20)
@@ -63,9 +66,21 @@ def parse() -> argparse.Namespace:
     return opt
 
 
+def check(opt: argparse.Namespace) -> None:
+    """Refuse before the long work what would fail after it."""
+    if opt.rounds < 1 or opt.threads < 1:
+        raise UserError("-rounds and -threads must be at least 1")
+    for path in filter(None, (opt.json, opt.update)):
+        check_writable(path)
+    for part in opt.parts if opt.update else ():
+        if not report.has_marks(Path(opt.update), part):
+            raise UserError(f"-update {opt.update}: there are no marks <!-- {part}: begin --> and end in it")
+
+
 def main() -> None:
     """Measure and report."""
     opt = parse()
+    check(opt)
     turns = [task for part in opt.parts for task in PARTS[part](opt)]
     found: dict[Task, list[dict[str, float]]] = defaultdict(list)
     bar = tqdm(turns, unit="process", disable=None)
@@ -79,9 +94,8 @@ def main() -> None:
         tables[part] = getattr(report, part)(found)
         print(tables[part])
     if opt.json:
-        Path(opt.json).write_text(
-            json.dumps({"settings": settings, "measurements": results}, indent=1) + "\n", "utf-8"
-        )
+        with atomic_write(opt.json) as file:
+            file.write(json.dumps({"settings": settings, "measurements": results}, indent=1) + "\n")
     if opt.update:
         for part in opt.parts:
             report.update(Path(opt.update), part, tables["settings"] + tables[part])
@@ -123,7 +137,7 @@ def run(task: Task) -> dict[str, float]:
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.measure", task.to_json()]
     output = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     if output.returncode:
-        sys.exit(f"{shlex.join(command)}\n{output.stderr}")
+        raise UserError(f"a measurement failed: {shlex.join(command)}\n{output.stderr}")
     return json.loads(output.stdout.splitlines()[-1])
 
 
@@ -150,4 +164,4 @@ def processor() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

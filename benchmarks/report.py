@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.arithmetic import needed
 from benchmarks.measure import Task
 from benchmarks.shapes import STOCK
+from onmt_varattn.files import atomic_write
 
 Found = dict[Task, list[dict[str, float]]]
 
@@ -150,9 +151,21 @@ def distance(task: Task, found: Found) -> str:
     return f"{median(measurements, 'seconds') * rate / operations:.1f}"
 
 
+def marks(part: str) -> tuple[str, str]:
+    """Between which a part's results stand."""
+    return f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+
+
+def has_marks(path: Path, part: str) -> bool:
+    """Whether a page has a place for a part."""
+    text = path.read_text("utf-8") if path.exists() else ""
+    return all(mark in text for mark in marks(part))
+
+
 def update(path: Path, part: str, text: str) -> None:
     """Replace what stands between a part's marks."""
-    begin, end = (f"<!-- {part}: {where} -->" for where in ("begin", "end"))
+    begin, end = marks(part)
     before, _, rest = path.read_text("utf-8").partition(begin)
     _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}\n{text}{end}{after}", "utf-8")
+    with atomic_write(str(path)) as file:
+        file.write(f"{before}{begin}\n{text}{end}{after}")
