@@ -23,7 +23,7 @@ from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED, Shape
 
 WARM_UP = 2  # steps or batches; one that takes long is enough
 LONG = 5.0  # seconds
-SPARSE_SPREAD = 2.0
+SPARSE_SPREAD = 2.0  # standard deviation of the scores that a sparse posterior is given; see `peaked`
 
 
 @dataclass(frozen=True)
