@@ -1,8 +1,8 @@
 """Translation from Python."""
 
 import os
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -11,7 +11,10 @@ from onmt_varattn.analysis.attention import Attention, by_words
 from onmt_varattn.errors import UserError
 from onmt_varattn.opts import check_translate
 from onmt_varattn.plugin import register
-from onmt_varattn.text import TextProcessing, TextSide
+from onmt_varattn.text import Sentence, TextProcessing, TextSide
+
+if TYPE_CHECKING:
+    from onmt_varattn.nmt.reading import Reading
 
 
 class Model:
@@ -37,6 +40,8 @@ class Model:
         opt = self._parse(options)
         loader = onmt.model_builder if len(models) == 1 else onmt.decoders.ensemble
         self.fields, self.model, self.model_opt = loader.load_test_model(opt)
+        saved = getattr(self.model_opt, "text_processing", None)
+        self.processing = TextProcessing.from_dict(saved) if saved else TextProcessing(TextSide(), TextSide())
 
     def translate(self, sentences: Sequence[str], with_score: bool = False, **options: Any) -> list[Any]:
         """Translate sentences; an empty one gives an empty translation.
@@ -79,6 +84,17 @@ class Model:
             ]
         return results if opt.n_best > 1 else [best[0] for best in results]
 
+    @property
+    def kinds(self) -> list[str]:
+        """The distributions over alignments that this model has, for `attention`."""
+        from onmt_varattn.nmt.model import AlignmentModel
+
+        if not isinstance(self.model, AlignmentModel):
+            return ["prior"]
+        has_posterior = self.model.posterior is not None or self.model.flat_posterior
+        has_exact = self.model_opt.attention != "relaxed"
+        return ["prior", *["posterior"] * has_posterior, *["exact"] * has_exact]
+
     def attention(self, source: str, target: str, kind: str = "prior") -> Attention:
         """A distribution over alignments for each word of a translation.
 
@@ -92,55 +108,109 @@ class Model:
                 network's, which has seen the whole target) or "exact" (the true posterior of the
                 model, by enumeration).
         """
-        saved = getattr(self.model_opt, "text_processing", None)
-        processing = TextProcessing.from_dict(saved) if saved else TextProcessing(TextSide(), TextSide())
-        tokens = [processing.src.encode(source).split(), processing.tgt.encode(target).split()]
-        if not all(tokens):
-            raise UserError("attention needs a source and a target of at least one word")
-        probs = self._alignment(tokens[0], tokens[1], kind)
-        sides = (processing.src, processing.tgt)
-        words = [side.words(line) for side, line in zip(sides, tokens, strict=True)]
-        labels = [
-            [
-                side.decode(" ".join(token for token, w in zip(line, of, strict=True) if w == word))
-                for word in range(max(of) + 1)
-            ]
-            for side, line, of in zip(sides, tokens, words, strict=True)
-        ]
-        return Attention(labels[0], labels[1], by_words(probs, words[0], words[1]))
+        return next(self.attentions([(source, target)], [kind]))[1][kind]
 
-    @torch.no_grad()
-    def _alignment(self, source: list[str], target: list[str], kind: str) -> Tensor:
-        """p(z), q(z) or p(z | x, y) for each target token: T x S."""
-        from onmt_varattn.nmt.loss import build_estimator, exact_posterior
+    def attentions(
+        self, pairs: Sequence[tuple[str, str]], kinds: Sequence[str] = ("prior",)
+    ) -> Iterator[tuple[int, dict[str, Attention]]]:
+        """`attention` for many pairs and several kinds, read in batches.
+
+        Yields:
+            The number of a pair, from 0, and its distributions by kind. Pairs of like length
+            come together, not in the order given.
+        """
+        self.check_kinds(kinds)
+        sentences = [self.sentences(*pair) for pair in pairs]
+        for i, found in self._alignments(sentences, kinds):
+            source, target = sentences[i]
+            yield (
+                i,
+                {
+                    kind: Attention(source.labels, target.labels, by_words(probs, source.words, target.words))
+                    for kind, probs in found.items()
+                },
+            )
+
+    def sentences(self, source: str, target: str) -> tuple[Sentence, Sentence]:
+        """A pair as the model reads it."""
+        both = self.processing.src.sentence(source), self.processing.tgt.sentence(target)
+        if not all(side.tokens for side in both):
+            raise UserError("attention needs a source and a target of at least one word")
+        return both
+
+    def read(self, pairs: Sequence[tuple[Sentence, Sentence]], batch_size: int = 32) -> "Iterator[Reading]":
+        """Run the model over pairs, in batches of like length.
+
+        Raises:
+            UserError: this is an ensemble, or not a model trained with -attention.
+        """
+        from onmt_varattn.nmt.model import AlignmentModel
+        from onmt_varattn.nmt.reading import Reader
+
+        if not isinstance(self.model, AlignmentModel):
+            raise UserError(f"{' '.join(self._models)}: not a single model trained with -attention")
+        reader = Reader(self.model, self.fields, self.model_opt, batch_size)
+        return reader.read([(source.tokens, target.tokens) for source, target in pairs])
+
+    def check_kinds(self, kinds: Sequence[str]) -> None:
+        """Refuse distributions that this model does not have.
+
+        Raises:
+            UserError: says why, and what would work.
+        """
         from onmt_varattn.nmt.model import AlignmentModel
 
+        for kind in kinds:
+            if kind in self.kinds:
+                continue
+            if kind not in ("prior", "posterior", "exact"):
+                raise UserError(f"there is no attention '{kind}'; there are prior, posterior and exact")
+            name = " ".join(self._models)
+            if not isinstance(self.model, AlignmentModel):
+                raise UserError(f"{name}: only a single model trained with -attention has '{kind}'")
+            attention = self.model_opt.attention
+            if kind == "exact":
+                raise UserError(
+                    f"{name}: a model trained with -attention {attention} mixes positions, so it has no "
+                    "single alignments to enumerate; use prior or posterior"
+                )
+            raise UserError(
+                f"{name}: this model, trained with -attention {attention}, has no posterior network; "
+                "use exact, the true posterior, or train with -attention variational"
+            )
+
+    @torch.no_grad()
+    def _alignments(
+        self, pairs: Sequence[tuple[Sentence, Sentence]], kinds: Sequence[str]
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """p(z), q(z) or p(z | x, y) for each target token: T x S."""
+        from onmt_varattn.nmt.model import AlignmentModel
+
+        if not isinstance(self.model, AlignmentModel):
+            for i, pair in enumerate(pairs):
+                yield i, {"prior": self._stock_attention(*pair)}
+            return
+        for reading in self.read(pairs):
+            distributions = {"prior": lambda r: r.prior, "posterior": lambda r: r.posterior}
+            distributions["exact"] = lambda r: r.exact_posterior
+            split = {kind: reading.by_sentence(distributions[kind](reading).probs.cpu()) for kind in kinds}
+            for n, i in enumerate(reading.lines):
+                yield i, {kind: rows[n][:-1] for kind, rows in split.items()}
+
+    def _stock_attention(self, source: Sentence, target: Sentence) -> Tensor:
+        """The attention of a decoder of OpenNMT's own, or of an ensemble: T x S."""
         fields = [self.fields[side].base_field for side in ("src", "tgt")]
-        framed = [fields[1].init_token, *target, fields[1].eos_token]
         device = next(self.model.parameters()).device
         src, tgt = (
-            torch.tensor([field.vocab.stoi[token] for token in line], device=device).view(-1, 1, 1)
-            for field, line in zip(fields, (source, framed), strict=True)
+            torch.tensor([field.vocab.stoi[token] for token in tokens], device=device).view(-1, 1, 1)
+            for field, tokens in zip(
+                fields, (source.tokens, [fields[1].init_token, *target.tokens]), strict=True
+            )
         )
-        lengths = torch.tensor([len(source)], device=device)
-        if kind == "prior":
-            final, memory, lengths = self.model.encoder(src, lengths)
-            self.model.decoder.init_state(src, memory, final)
-            _, attention = self.model.decoder(tgt[:-1], memory, memory_lengths=lengths)
-            return attention["std"][: len(target), 0].cpu()
-        if not isinstance(self.model, AlignmentModel):
-            raise UserError(f"only a single model trained with -attention has the attention '{kind}'")
-        if kind == "exact" and self.model_opt.attention == "relaxed":
-            raise UserError("a model trained with -attention relaxed has no single alignments to enumerate")
-        trace, _ = self.model(src, tgt, lengths)
-        if kind == "exact":
-            return exact_posterior(self.model, trace, tgt[1:, :, 0])[: len(target)].cpu()
-        if kind != "posterior":
-            raise UserError(f"there is no attention '{kind}'; there are prior, posterior and exact")
-        if trace.posterior is None or self.model.posterior is None:
-            raise UserError("this model has no posterior: it was not trained with an inference network")
-        estimator = build_estimator(self.model_opt)
-        return estimator.distribution(trace.posterior[: len(target), 0]).probs.cpu()
+        final, memory, lengths = self.model.encoder(src, torch.tensor([len(src)], device=device))
+        self.model.decoder.init_state(src, memory, final)
+        _, attention = self.model.decoder(tgt, memory, memory_lengths=lengths)
+        return attention["std"][: len(target.tokens), 0].cpu()
 
     def _parse(self, options: dict[str, Any]) -> Any:
         """Options by name -> the namespace that OpenNMT works with, checked as on the command line."""

@@ -72,6 +72,15 @@ _RESERVED = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A line as a model reads it."""
+
+    tokens: list[str]
+    words: list[int]  # the word, from 0, that each token is a part of
+    labels: list[str]  # the words as text
+
+
+@dataclasses.dataclass(frozen=True)
 class TextSide:
     """How one language side becomes tokens and text again.
 
@@ -133,6 +142,15 @@ class TextSide:
         if self.tokenize == "moses":
             words = _moses_detokenizer(self.language).detokenize(words.split(), unescape=False)
         return words
+
+    def sentence(self, line: str) -> "Sentence":
+        """Raw text to tokens, with the words that they are parts of."""
+        tokens = self.encode(line).split()
+        words = self.words(tokens)
+        parts: list[list[str]] = [[] for _ in range(words[-1] + 1 if words else 0)]
+        for token, word in zip(tokens, words, strict=True):
+            parts[word].append(token)
+        return Sentence(tokens, words, [self.decode(" ".join(part)) for part in parts])
 
     def words(self, tokens: Sequence[str]) -> list[int]:
         """Which word, counted from 0, each token is a part of."""

@@ -269,7 +269,7 @@ def build_alignment_loss(
 
 def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> AlignmentLossCompute:
     padding = tgt_field.vocab.stoi[tgt_field.pad_token]
-    objective = _objective(opt)
+    objective = build_objective(opt)
     if not train:
         return ValidationLoss(model, padding, objective, test_attention_of(opt, opt.attention))
     schedule = Schedule(
@@ -309,7 +309,8 @@ def test_attention_of(opt: Any, attention: str) -> TestAttention:
     return TestAttention(opt.test_attention or natural, opt.kmax)
 
 
-def _objective(opt: Any) -> Objective:
+def build_objective(opt: Any) -> Objective:
+    """The objective that the options ask for."""
     refine = None
     if opt.posterior in ("svi", "savi"):
         refine = Refinement(opt.svi_steps, opt.svi_lr, flat=opt.posterior == "svi")
@@ -333,16 +334,6 @@ def build_estimator(opt: Any) -> Estimator:
             normalise=_sparse_function(opt.sparse_function) if opt.sparse_function else None,
         )
     )
-
-
-@torch.no_grad()
-def exact_posterior(model: AlignmentModel, trace: Trace, gold: Tensor) -> Tensor:
-    """p(z | x, y), proportional to p exp(l), for the words of one sentence: gold T x 1 -> T x S."""
-    positions = real_positions(trace, gold, padding=-1)
-    vocabulary = model.generator.vocabulary
-    emitter = Emitter(model.decoder.emission, Vocabulary(vocabulary.weight, vocabulary.bias))
-    found = TestAttention("exact").marginals(positions, emitter)
-    return torch.softmax(Categorical(positions.prior).log_probs + found.log_likelihood, dim=1)
 
 
 def _sparse_function(name: str) -> Any:

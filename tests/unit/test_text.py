@@ -10,7 +10,7 @@ from onmt.constants import DefaultTokens
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.text import FORMAT_VERSION, TextProcessing, TextSide, learn_subwords, moses_knows
+from onmt_varattn.text import FORMAT_VERSION, Sentence, TextProcessing, TextSide, learn_subwords, moses_knows
 
 GERMAN = [
     "Der alte Mann läuft über die Straße, weil er müde ist.",
@@ -223,3 +223,14 @@ def test_a_file_that_is_no_text_processing_is_refused_by_name(tmp_path, content,
         TextProcessing.load(str(path))
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_sentence_knows_the_words_its_tokens_are_parts_of():
+    lines = ["der alte hund schläft", "ein hund und ein alter mann", "schlafende hunde"] * 5
+    side = TextSide(subword="sentencepiece", model=learn_subwords("sentencepiece", lines, 30))
+    sentence = side.sentence("der  schlafende mann")
+    assert len(sentence.tokens) > 3
+    assert sentence.labels == ["der", "schlafende", "mann"]
+    assert len(sentence.words) == len(sentence.tokens)
+    assert set(sentence.words) == {0, 1, 2}
+    assert side.sentence("  ") == Sentence([], [], [])

@@ -1,0 +1,135 @@
+"""A trained model reading sentence pairs: what analysis is made of.
+
+For each target position of a batch of pairs a `Reading` has the prior p(z), the inference network's
+posterior q(z), the log-likelihood l_i of the gold word under every alignment, and from them the
+exact posterior p(z | x, y), proportional to p_i exp(l_i).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.latent.alignment import Categorical
+from onmt_varattn.latent.likelihood import Marginals, Vocabulary
+from onmt_varattn.latent.objectives import Emitter, Objective, Positions
+from onmt_varattn.nmt.loss import TestAttention, build_objective, real_positions
+from onmt_varattn.nmt.model import AlignmentModel
+
+Tokens = Sequence[str]
+
+
+@dataclass
+class Reading:
+    """A batch of N sentence pairs. Its R positions are all target tokens and ends of sentences.
+
+    Nothing is computed before it is asked for.
+    """
+
+    lines: list[int]  # N, which of the given pairs
+    source_lengths: list[int]  # N
+    target_lengths: list[int]  # N, with the end of the sentence
+    positions: Positions
+    emitter: Emitter
+    objective: Objective
+
+    @cached_property
+    def prior(self) -> Categorical:
+        """p(z); for relaxed attention its mean: R x S."""
+        return Categorical(self.positions.prior)
+
+    @cached_property
+    def enumerated(self) -> Marginals:
+        """The mixture of all alignments, with l at each: R, and R x S."""
+        return self.mixture(TestAttention("exact"))
+
+    @cached_property
+    def posterior(self) -> Any:
+        """q(z), refined where the model was trained to: R x S. None if the model has none."""
+        scores = self.positions.posterior
+        if scores is None:
+            return None
+        if self.objective.refine is not None:
+            scores = self.objective.refine(scores, self.enumerated.log_likelihood, self.positions.prior)
+        return self.objective.estimator.distribution(scores)
+
+    @cached_property
+    def exact_posterior(self) -> Categorical:
+        """p(z | x, y), proportional to p exp(l): R x S."""
+        return Categorical(self.prior.log_probs + self.enumerated.log_likelihood)
+
+    @torch.no_grad()
+    def mixture(self, attention: TestAttention) -> Marginals:
+        """The likelihood of the gold words when these alignments are mixed."""
+        return attention.marginals(self.positions, self.emitter)
+
+    def by_sentence(self, values: Tensor) -> list[Tensor]:
+        """Split R x ... values by sentence: N of T_n x ..., the end of the sentence last.
+
+        Values over source positions (R x S) lose those that are padding: T_n x S_n.
+        """
+        sentence = self.positions.sentence
+        rows = [values[sentence == n] for n in range(len(self.lines))]
+        if values.dim() == 2 and values.size(1) == self.positions.prior.size(1):
+            rows = [row[:, :length] for row, length in zip(rows, self.source_lengths, strict=True)]
+        return rows
+
+
+class Reader:
+    """A model that reads.
+
+    Args:
+        model: with `-attention`.
+        fields: the checkpoint's, with the vocabularies.
+        model_opt: the options it was trained with.
+        batch_size: pairs read at a time.
+    """
+
+    def __init__(
+        self, model: AlignmentModel, fields: dict[str, Any], model_opt: Any, batch_size: int = 32
+    ) -> None:
+        self.model, self.batch_size = model, batch_size
+        self.fields = {side: fields[side].base_field for side in ("src", "tgt")}
+        self.objective = build_objective(model_opt)
+
+    @torch.no_grad()
+    def read(self, pairs: Sequence[tuple[Tokens, Tokens]]) -> Iterator[Reading]:
+        """Read pairs of tokens in batches of like length, the longest sources first.
+
+        Args:
+            pairs: of at least one token a side.
+        """
+        order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i][0]), -len(pairs[i][1])))
+        for start in range(0, len(order), self.batch_size):
+            yield self._read([(i, *pairs[i]) for i in order[start : start + self.batch_size]])
+
+    def _read(self, batch: list[tuple[int, Tokens, Tokens]]) -> Reading:
+        device = self.model.generator.vocabulary.weight.device
+        tgt_field = self.fields["tgt"]
+        framed = [[tgt_field.init_token, *target, tgt_field.eos_token] for _, _, target in batch]
+        src = self._indices("src", [source for _, source, _ in batch], device)
+        tgt = self._indices("tgt", framed, device)
+        lengths = [len(source) for _, source, _ in batch]
+        trace, _ = self.model(src, tgt, torch.tensor(lengths, device=device))
+        padding = tgt_field.vocab.stoi[tgt_field.pad_token]
+        vocabulary = self.model.generator.vocabulary
+        return Reading(
+            lines=[i for i, _, _ in batch],
+            source_lengths=lengths,
+            target_lengths=[len(target) - 1 for target in framed],
+            positions=real_positions(trace, tgt[1:, :, 0], padding),
+            emitter=Emitter(self.model.decoder.emission, Vocabulary(vocabulary.weight, vocabulary.bias)),
+            objective=self.objective,
+        )
+
+    def _indices(self, side: str, lines: Sequence[Tokens], device: torch.device) -> Tensor:
+        """Words to numbers, padded: length x N x 1."""
+        vocab, padding = self.fields[side].vocab, self.fields[side].pad_token
+        longest = max(map(len, lines))
+        rows = [
+            [vocab.stoi[token] for token in [*line, *[padding] * (longest - len(line))]] for line in lines
+        ]
+        return torch.tensor(rows, device=device).t().unsqueeze(2)

@@ -1,0 +1,100 @@
+"""A reading holds what enumeration by hand gives, whatever the other pairs of its batch."""
+
+import pytest
+import torch
+
+from onmt_varattn.nmt.loss import TestAttention
+from onmt_varattn.nmt.reading import Reader
+from tests import models
+
+PAIRS = [
+    (["w000", "w001", "w002"], ["w003", "w001"]),
+    (["w004", "w001", "w005", "w006", "w002"], ["w002", "w000", "w001", "w005"]),
+    (["w003"], ["nowhere"]),
+    (["w000", "w003"], ["w004", "w004", "w002", "w001", "w006"]),
+]
+TIGHT = {"rtol": 0, "atol": 1e-12}
+
+
+def readers(flags, batch_size=3):
+    model, opt = models.model(flags)
+    return model, Reader(model, models.fields(), opt, batch_size)
+
+
+def by_pair(reader, values):
+    """The values of every pair, in the order of PAIRS."""
+    found = {}
+    for reading in reader.read(PAIRS):
+        found |= dict(zip(reading.lines, reading.by_sentence(values(reading)), strict=True))
+    return [found[i] for i in range(len(PAIRS))]
+
+
+@torch.no_grad()
+def brute_force(model, source, target):
+    """p, q and l of one pair alone, with each alignment's emission computed by itself."""
+    fields = models.fields()
+    stoi = [fields[side].base_field.vocab.stoi for side in ("src", "tgt")]
+    src = torch.tensor([stoi[0][word] for word in source]).view(-1, 1, 1)
+    tgt = torch.tensor([stoi[1][word] for word in ["<s>", *target, "</s>"]]).view(-1, 1, 1)
+    trace, _ = model(src, tgt, torch.tensor([len(source)]))
+    l = torch.stack(
+        [
+            torch.log_softmax(
+                model.generator.vocabulary(
+                    model.decoder.emission(trace.queries[:, 0], x.expand(len(tgt) - 1, -1))
+                ),
+                -1,
+            ).gather(1, tgt[1:, :, 0])[:, 0]
+            for x in trace.memory[0]
+        ],
+        1,
+    )
+    p = torch.softmax(trace.prior[:, 0], -1)
+    q = None if trace.posterior is None else torch.softmax(trace.posterior[:, 0], -1)
+    return p, q, l
+
+
+def test_prior_posterior_and_exact_posterior_are_those_of_brute_force():
+    model, reader = readers("-attention variational")
+    assert len(list(reader.read(PAIRS))) == 2
+    p, q, l, exact, marginal = (
+        by_pair(reader, values)
+        for values in (
+            lambda r: r.prior.probs,
+            lambda r: r.posterior.probs,
+            lambda r: r.enumerated.log_likelihood,
+            lambda r: r.exact_posterior.probs,
+            lambda r: r.enumerated.log_marginal,
+        )
+    )
+    for i, pair in enumerate(PAIRS):
+        right_p, right_q, right_l = brute_force(model, *pair)
+        joint = right_p * right_l.exp()
+        assert p[i].shape == (len(pair[1]) + 1, len(pair[0]))
+        torch.testing.assert_close(p[i], right_p, **TIGHT)
+        torch.testing.assert_close(q[i], right_q, **TIGHT)
+        torch.testing.assert_close(l[i], right_l, **TIGHT)
+        torch.testing.assert_close(exact[i], joint / joint.sum(1, keepdim=True), **TIGHT)
+        torch.testing.assert_close(marginal[i], joint.sum(1).log(), **TIGHT)
+
+
+@pytest.mark.parametrize("attention", [TestAttention("soft"), TestAttention("exact", 2)])
+def test_other_mixtures_do_not_depend_on_the_batch(attention):
+    _, alone = readers("-attention marginal", batch_size=1)
+    _, together = readers("-attention marginal", batch_size=4)
+    one, other = (
+        by_pair(reader, lambda r: r.mixture(attention).log_marginal) for reader in (alone, together)
+    )
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, **TIGHT)
+
+
+def test_an_iterated_posterior_is_refined_towards_the_exact_one():
+    _, reader = readers("-attention variational -posterior svi -svi_steps 200 -svi_lr 1")
+    for reading in reader.read(PAIRS):
+        torch.testing.assert_close(reading.posterior.probs, reading.exact_posterior.probs, rtol=0, atol=1e-4)
+
+
+def test_a_model_without_posterior_has_none():
+    _, reader = readers("-attention marginal")
+    assert all(reading.posterior is None for reading in reader.read(PAIRS))
