@@ -1,0 +1,184 @@
+"""How well a model predicts given translations, under every way of using its attention.
+
+With l_i the log-likelihood of a gold word under alignment i, p the prior and q the posterior:
+
+    exact     log sum_i p_i exp(l_i)
+    kmaxK     the same over the K most probable alignments, renormalised
+    soft      log f(x, E_p[z])
+    samples   log 1/K sum_k exp(l_k) with z_k ~ p: relaxed attention, whose z are mixtures of positions
+    ELBO      E_q[l] - KL(q, p)
+
+The logarithm of a mean of draws is on average below that of the expectation (Jensen), by about half
+of its variance. So the perplexity by samples is too high rather than too low, the less the more
+draws there are; its standard error tells of the draws' noise, not of that.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from onmt_varattn.latent.alignment import Dirichlet
+from onmt_varattn.nmt.loss import TestAttention, test_attention_of
+from onmt_varattn.nmt.reading import Reading
+
+MOST_NATS = 100.0  # a mean beyond is a broken model's, and exp of it soon beyond floating point
+
+
+@dataclass
+class Measures:
+    """Numbers of some target positions: R each, or their sum. A name that a model does not have is absent."""
+
+    log_likelihood: dict[str, Any]  # by way of testing: "exact", "kmax1", ..., "soft", "samples"
+    others: dict[str, Any]  # "correct", "elbo", "kl", "prior_entropy", "posterior_entropy", ...
+    variance: dict[str, Any] = field(default_factory=dict)  # of those that are estimates: "samples", "elbo"
+
+
+def natural_test(attention: str) -> str:
+    """How a model trained with this objective is meant to be tested: "soft", "exact" or "samples"."""
+    return test_attention_of(SimpleNamespace(test_attention=None, kmax=0), attention).kind
+
+
+@torch.no_grad()
+def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples: int = 10) -> Measures:
+    """All that is to be known of a batch.
+
+    Args:
+        reading: the batch.
+        attention: the objective that the model was trained with.
+        kmax: K above 0, for K-max.
+        samples: draws a position, at least 2; for relaxed attention.
+    """
+    soft = reading.mixture(TestAttention("soft"))
+    found = _sampled(reading, samples) if attention == "relaxed" else _enumerated(reading, kmax)
+    found.log_likelihood["soft"] = soft.log_marginal
+    if natural_test(attention) == "soft":
+        found.others["correct"] = soft.correct
+    found.others["prior_entropy"] = reading.prior.entropy()
+    return found
+
+
+def _enumerated(reading: Reading, kmax: Sequence[int]) -> Measures:
+    """By looking at every alignment, once."""
+    p, q = reading.prior, reading.posterior
+    l = reading.enumerated.log_likelihood  # R x S
+    likelihood = {"exact": reading.enumerated.log_marginal}
+    for k in kmax:
+        index, log_weights = p.kmax(k)
+        likelihood[f"kmax{k}"] = torch.logsumexp(log_weights + l.gather(1, index), 1)
+    others = {
+        "correct": reading.enumerated.correct,
+        "exact_posterior_entropy": reading.exact_posterior.entropy(),
+    }
+    if q is not None:
+        kl = q.kl(p)
+        others |= {"elbo": q.expectation(l) - kl, "kl": kl, "posterior_entropy": q.entropy()}
+    return Measures(likelihood, others)
+
+
+def _sampled(reading: Reading, samples: int) -> Measures:
+    """By draws from Dirichlet distributions, with the variance of what comes of them."""
+    test, positions = TestAttention("samples", samples=samples), reading.positions
+    found = reading.mixture(test)
+    # By the delta method: var(log mean) is about var(mean) / mean^2.
+    share = (found.log_likelihood - found.log_marginal.unsqueeze(1)).exp()  # R x samples, of mean 1
+    others, variance = {"correct": found.correct}, {"samples": share.var(1) / samples}
+    q = reading.posterior
+    if q is not None:
+        drawn = test.marginals(replace(positions, prior=positions.posterior), reading.emitter)
+        l, kl = drawn.log_likelihood, q.kl(Dirichlet(positions.prior))
+        others |= {"elbo": l.mean(1) - kl, "kl": kl, "posterior_entropy": q.entropy_of_mean()}
+        variance["elbo"] = l.var(1) / samples
+    return Measures({"samples": found.log_marginal}, others, variance)
+
+
+def _add(sums: Measures, batch: Measures) -> None:
+    """Add a batch's values, summed in double precision."""
+    names = [(part, name) for part, values in vars(batch).items() for name in values]
+    values = torch.stack([getattr(batch, part)[name].double().sum() for part, name in names])
+    for (part, name), value in zip(names, values.tolist(), strict=True):  # one wait for the device
+        so_far = getattr(sums, part)
+        so_far[name] = so_far.get(name, 0.0) + value
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model makes of a text. None where it has no such thing.
+
+    Perplexities are by way of testing. Tokens (subwords) and words both count an end of sentence a
+    line. ELBO, KL divergence and entropies are in nats per token, the accuracy is in percent of
+    tokens, tested in the natural way.
+    """
+
+    tokens: int
+    words: int
+    natural: str
+    ppl: dict[str, float]  # per token
+    word_ppl: dict[str, float]  # the same likelihood, per word
+    ppl_standard_error: dict[str, float]
+    accuracy: float
+    elbo: float | None
+    elbo_standard_error: float | None
+    kl: float | None
+    prior_entropy: float
+    posterior_entropy: float | None
+    exact_posterior_entropy: float | None
+
+    @classmethod
+    def of(cls, sums: Measures, attention: str, tokens: int, words: int) -> "Scores":
+        """Sums over a text to means."""
+        ppl, word_ppl = (
+            {way: math.exp(min(-value / count, MOST_NATS)) for way, value in sums.log_likelihood.items()}
+            for count in (tokens, words)
+        )
+        means = {name: value / tokens for name, value in sums.others.items()}
+        errors = {name: math.sqrt(value) / tokens for name, value in sums.variance.items()}
+        return cls(
+            tokens=tokens,
+            words=words,
+            natural=natural_test(attention),
+            ppl=ppl,
+            word_ppl=word_ppl,
+            ppl_standard_error={way: ppl[way] * error for way, error in errors.items() if way in ppl},
+            accuracy=100 * means["correct"],
+            elbo=means.get("elbo"),
+            elbo_standard_error=errors.get("elbo"),
+            kl=means.get("kl"),
+            prior_entropy=means["prior_entropy"],
+            posterior_entropy=means.get("posterior_entropy"),
+            exact_posterior_entropy=means.get("exact_posterior_entropy"),
+        )
+
+    @property
+    def finite(self) -> bool:
+        """Whether these are numbers; parameters that are none make none."""
+        return all(map(math.isfinite, [*self.ppl.values(), self.elbo or 0.0, self.prior_entropy]))
+
+
+def score(
+    readings: Iterable[Reading], attention: str, words: int, kmax: Sequence[int] = (), samples: int = 10
+) -> Scores:
+    """Score a text that a model reads.
+
+    Args:
+        readings: the model's.
+        attention: the objective that it was trained with.
+        words: of the target text, with an end of sentence a line.
+        kmax: see `measure`.
+        samples: likewise.
+    """
+    tokens, sums = 0, Measures({}, {})
+    for reading in readings:
+        tokens += sum(reading.target_lengths)
+        _add(sums, measure(reading, attention, kmax, samples))
+    return Scores.of(sums, attention, tokens, words)
+
+
+def share_unknown(sentences: Iterable[Sequence[str]], vocabulary: Iterable[str]) -> float:
+    """How many of the tokens, from 0 to 1, are not in a vocabulary."""
+    known = set(vocabulary)
+    tokens = [token for sentence in sentences for token in sentence]
+    return sum(token not in known for token in tokens) / len(tokens)
