@@ -156,6 +156,18 @@ def translate_opts(parser: Any) -> None:
         help="The source (and -tgt) is already tokenised and split into subwords; leave the "
         "output so. Only matters for models that carry their text processing.",
     )
+    add(
+        "dump_attention",
+        help="Write the attention of each sentence, between tokens, as a line of JSON here: the prior of "
+        "the best translation, and with -tgt prior, posterior and exact posterior of the reference. For a "
+        "single model trained with -attention.",
+    )
+    report_align = next(action for action in parser._actions if action.dest == "report_align")
+    report_align.help = (
+        "Write the most probable source word of each word of a translation behind it, counted from 0: "
+        "'a translation ||| 0-0 1-1'. With -with_score the score comes last, after a tab. Words are "
+        "tokens with -pretokenized, or if the model does not carry its text processing."
+    )
 
 
 def _adder(group: Any) -> Callable[..., None]:
@@ -511,6 +523,10 @@ def check_translate(opt: Any) -> None:
         raise UserError(f"-gpu {opt.gpu}: torch finds no CUDA device; leave it out for the CPU")
     if opt.tgt_prefix and not opt.tgt:
         raise UserError("-tgt_prefix needs the prefixes: give them with -tgt")
+    if opt.dump_attention and opt.src == "-":
+        raise UserError("-dump_attention does not go with -src - (standard input); use a file")
+    if opt.dump_attention and getattr(opt, "transforms", None):
+        raise UserError("-dump_attention does not go with -transforms; leave one of them out")
     if opt.eos_norm < 0:
         raise UserError(f"-eos_norm {opt.eos_norm} must not be negative")
     sampling = opt.random_sampling_topk or opt.random_sampling_topp

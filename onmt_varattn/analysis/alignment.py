@@ -3,10 +3,16 @@
 With A the links found, S the sure and P the possible gold links (S within P):
 
     precision = |A n P| / |A|,  recall = |A n S| / |S|,  AER = 1 - (|A n S| + |A n P|) / (|A| + |S|)
+
+Where there is nothing to count (no link found, no sure one to find) nothing is wrong: precision and
+recall are 1 and AER is 0.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from onmt_varattn.analysis.attention import Attention
 from onmt_varattn.errors import UserError
@@ -17,7 +23,30 @@ Links = frozenset[tuple[int, int]]
 
 def best_links(attention: Attention) -> Links:
     """Each target word's most probable source word."""
-    return frozenset((source, target) for target, source in enumerate(attention.probs.argmax(1).tolist()))
+    return argmax_links(attention.probs)
+
+
+def argmax_links(probs: Tensor) -> Links:
+    """The most probable column of each row: probabilities T x S."""
+    return frozenset((source, target) for target, source in enumerate(probs.argmax(1).tolist()))
+
+
+def threshold_links(probs: Tensor, threshold: float) -> Links:
+    """All that are at least this probable: probabilities T x S."""
+    return frozenset((source, target) for target, source in (probs >= threshold).nonzero().tolist())
+
+
+def pharaoh(links: Links) -> str:
+    """Links as "0-0 1-2 ...", in the order of the source."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+@dataclass(frozen=True)
+class Gold:
+    """What a person found: links that must be there, and those that may (the sure ones among them)."""
+
+    sure: Links
+    possible: Links
 
 
 def parse_pharaoh(line: str, place: str) -> Links:
@@ -30,10 +59,33 @@ def parse_pharaoh(line: str, place: str) -> Links:
     Raises:
         UserError: it is not such a line.
     """
-    try:
-        return frozenset((int(i), int(j)) for i, j in (link.split("-") for link in line.split()))
-    except ValueError:
-        raise UserError(f"{place}: not an alignment in Pharaoh format (0-0 1-2 ...): {line[:40]!r}") from None
+    return frozenset((i, j) for i, _, j in _parse(line, "-", place, "Pharaoh format (0-0 1-2 ...)"))
+
+
+def parse_gold(line: str, place: str, base: int = 0) -> Gold:
+    """Sure links as "0-0", possible ones as "1?2" or "1p2".
+
+    Args:
+        line: the text.
+        place: file and line, for the message.
+        base: the number of the first word in this file, 0 or 1.
+
+    Raises:
+        UserError: it is not such a line.
+    """
+    found = _parse(line, "-?p", place, "Pharaoh format (0-0 1-2, possible links as 1?2 or 1p2)")
+    for i, mark, j in found:
+        if min(i, j) < base:
+            raise UserError(f"{place}: link {i}{mark}{j}, but words are counted from {base} (-gold_base)")
+    sure = frozenset((i - base, j - base) for i, mark, j in found if mark == "-")
+    return Gold(sure, sure | {(i - base, j - base) for i, _, j in found})
+
+
+def _parse(line: str, marks: str, place: str, expected: str) -> list[tuple[int, str, int]]:
+    links = [re.fullmatch(rf"([0-9]+)([{marks}])([0-9]+)", word) for word in line.split()]
+    if not all(links):
+        raise UserError(f"{place}: not an alignment in {expected}: {line[:40]!r}")
+    return [(int(link[1]), link[2], int(link[3])) for link in links if link]
 
 
 @dataclass(frozen=True)
@@ -48,22 +100,25 @@ class AlignmentScore:
     @property
     def precision(self) -> float:
         """How many of the links found are possible."""
-        return self.hit_possible / self.found
+        return self.hit_possible / self.found if self.found else 1.0
 
     @property
     def recall(self) -> float:
         """How many of the sure links are found."""
-        return self.hit_sure / self.sure
+        return self.hit_sure / self.sure if self.sure else 1.0
 
     @property
     def error_rate(self) -> float:
         """AER: 0 is best."""
-        return 1 - (self.hit_sure + self.hit_possible) / (self.found + self.sure)
+        links = self.found + self.sure
+        return 1 - (self.hit_sure + self.hit_possible) / links if links else 0.0
 
 
-def score_alignments(pairs: Iterable[tuple[Links, Links]]) -> AlignmentScore:
-    """Score (found, gold) pairs; every gold link is sure."""
-    found = sure = hit = 0
-    for links, gold in pairs:
-        found, sure, hit = found + len(links), sure + len(gold), hit + len(links & gold)
-    return AlignmentScore(found, sure, hit, hit)
+def score_alignments(pairs: Iterable[tuple[Links, Links | Gold]]) -> AlignmentScore:
+    """Score (found, gold) pairs; gold links without distinction are all sure."""
+    found = sure = hit_sure = hit_possible = 0
+    for links, given in pairs:
+        gold = given if isinstance(given, Gold) else Gold(given, given)
+        found, sure = found + len(links), sure + len(gold.sure)
+        hit_sure, hit_possible = hit_sure + len(links & gold.sure), hit_possible + len(links & gold.possible)
+    return AlignmentScore(found, sure, hit_sure, hit_possible)

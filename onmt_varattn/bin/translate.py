@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import sacrebleu
@@ -60,31 +60,36 @@ def translate_file(opt: Any) -> None:
             "parallel files need as many"
         )
     features = read_features(opt, len(source))
-    check_writable(opt.output)
-    for option, path in (("src", opt.src), ("tgt", opt.tgt)):
-        if path and os.path.realpath(path) == os.path.realpath(opt.output):
-            raise UserError(f"-output {opt.output} is -{option} and would be written over")
+    inputs = [("src", opt.src), ("tgt", opt.tgt), *(("model", path) for path in opt.models)]
+    check_output("output", opt.output, inputs)
+    check_output("dump_attention", opt.dump_attention, [*inputs, ("output", opt.output)])
     translator = build(opt)
-    scores, translations = [], []
-    with progress_bar(translator, len(source)), unless_interrupted(opt.output):
+    found: list[list[Any]] = []
+    with (
+        progress_bar(translator, len(source)),
+        unless_interrupted(opt.output),
+        dump(opt, translator) as write,
+    ):
         for start in range(0, len(source), opt.shard_size or len(source)):
             shard = slice(start, start + (opt.shard_size or len(source)))
-            shard_scores, shard_translations = translator.translate(
+            target = None if reference is None else reference[shard]
+            translations = hypotheses(
+                translator,
                 source[shard],
                 src_feats={name: lines[shard] for name, lines in features.items()},
-                tgt=None if reference is None else reference[shard],
+                tgt=target,
                 batch_size=opt.batch_size,
                 batch_type=opt.batch_type,
                 attn_debug=opt.attn_debug,
                 align_debug=opt.align_debug,
             )
-            scores += shard_scores
-            translations += shard_translations
+            write(source[shard], translations, None if opt.tgt_prefix else target)
+            found += translations
     with atomic_write(opt.output) as output:
-        output.writelines(line + "\n" for line in output_lines(scores, translations, opt.with_score))
+        output.writelines(line + "\n" for line in output_lines(found, opt.with_score))
     print(f"{len(source)} sentences translated to {opt.output}")
     if reference is not None and not opt.tgt_prefix:  # a prefix is copied, not translated
-        print(bleu([best[0] for best in translations], reference, translator.lowercase))
+        print(bleu([best[0].text for best in found], reference, translator.lowercase))
 
 
 def translate_stream(opt: Any) -> None:
@@ -97,8 +102,8 @@ def translate_stream(opt: Any) -> None:
     to_file = opt.output != DEFAULT_OUTPUT
     with atomic_write(opt.output) if to_file else contextlib.nullcontext(sys.stdout) as output:
         for line in sys.stdin:
-            scores, translations = translator.translate([line], batch_size=1)
-            output.writelines(out + "\n" for out in output_lines(scores, translations, opt.with_score))
+            found = hypotheses(translator, [line], batch_size=1)
+            output.writelines(out + "\n" for out in output_lines(found, opt.with_score))
             output.flush()
 
 
@@ -108,7 +113,7 @@ def build(opt: Any, quiet: bool = False) -> Any:
     from onmt.translate.translator import build_translator
 
     from onmt_varattn.nmt.model import AlignmentModel
-    from onmt_varattn.nmt.translator import Nowhere
+    from onmt_varattn.nmt.translator import Nowhere, Translator
 
     ArgumentParser.validate_translate_opts(opt)
     logger = None if quiet else init_logger(opt.log_file)
@@ -116,9 +121,73 @@ def build(opt: Any, quiet: bool = False) -> Any:
         translator = build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
     except AssertionError as error:  # models of an ensemble that do not fit together
         raise UserError(f"-model {' '.join(opt.models)}: {error}") from None
-    if opt.report_align and isinstance(translator.model, AlignmentModel):
-        raise UserError("-report_align is for transformers; -attn_debug prints the attention of this model")
+    if opt.report_align and not isinstance(translator, Translator):
+        raise UserError(f"-report_align: {opt.models[0]} is a language model, which aligns nothing")
+    if opt.align_debug and not translator.report_align:
+        raise UserError("-align_debug is for transformers with -report_align; use -attn_debug")
+    if opt.dump_attention and not isinstance(translator.model, AlignmentModel):
+        raise UserError(
+            f"-dump_attention: {' '.join(opt.models)} is not a single model trained with -attention; "
+            "-attn_debug prints the attention of any"
+        )
     return translator
+
+
+def hypotheses(translator: Any, lines: Sequence[str], **kwargs: Any) -> list[list[Any]]:
+    """Translations of lines: `len(lines)` x n_best."""
+    from onmt_varattn.nmt.translator import Hypothesis, Translator
+
+    if isinstance(translator, Translator):
+        return translator.hypotheses(lines, **kwargs)
+    scores, texts = translator.translate(lines, **kwargs)  # a language model goes on with its lines
+    return [
+        [Hypothesis(score, text, links=None) for score, text in zip(*both, strict=True)]
+        for both in zip(scores, texts, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def dump(opt: Any, translator: Any) -> Iterator[Callable[..., None]]:
+    """Open the file of -dump_attention; gives what takes raw source lines, translations and references."""
+    if not opt.dump_attention:
+        yield lambda *_: None
+        return
+    from onmt_varattn.analysis.dump import AttentionDump
+    from onmt_varattn.nmt.reading import Reader
+
+    model_opt = translator.model_opt
+    reader = Reader(translator.model, translator.fields, model_opt, opt.batch_size)
+
+    def tokens(lines: list[str], side: str) -> list[list[str]]:
+        return [translator.encode(line, side).split() for line in lines]
+
+    with atomic_write(opt.dump_attention) as file:
+        attention = AttentionDump(file, reader, exact=model_opt.attention != "relaxed")
+
+        def write(source: list[str], translations: list[list[Any]], target: list[str] | None) -> None:
+            best = [line[0] for line in translations]
+            attention.write(tokens(source, "src"), best, None if target is None else tokens(target, "tgt"))
+
+        yield write
+
+
+def check_output(option: str, path: str | None, inputs: Iterable[tuple[str, str | None]]) -> None:
+    """Find out before the long work whether a file can be written, and is none that is read.
+
+    Args:
+        option: that names the file.
+        path: None for no file.
+        inputs: option and path of each file that must stay as it is.
+
+    Raises:
+        UserError: it cannot, or is.
+    """
+    if not path:
+        return
+    check_writable(path)
+    for other, given in inputs:
+        if given and os.path.realpath(given) == os.path.realpath(path):
+            raise UserError(f"-{option} {path} is -{other} and would be written over")
 
 
 def read_features(opt: Any, lines: int) -> dict[str, list[str]]:
@@ -158,11 +227,11 @@ def unless_interrupted(path: str) -> Iterator[None]:
         raise
 
 
-def output_lines(scores: Any, translations: Any, with_score: bool) -> Iterator[str]:
+def output_lines(found: Iterable[list[Any]], with_score: bool) -> Iterator[str]:
     """n_best lines a source line, each with its score if asked for."""
-    for line_scores, lines in zip(scores, translations, strict=True):
-        for score, line in zip(line_scores, lines, strict=True):
-            yield f"{line}\t{float(score):.4f}" if with_score else line
+    for line in found:
+        for hypothesis in line:
+            yield f"{hypothesis}\t{float(hypothesis.score):.4f}" if with_score else str(hypothesis)
 
 
 def bleu(translations: list[str], reference: list[str], lowercase: bool) -> str:

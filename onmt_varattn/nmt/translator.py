@@ -1,12 +1,37 @@
 """Translation of raw text: the processing a model was trained with is undone on its output."""
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import onmt.translate.translator
+from onmt.constants import DefaultTokens
+from onmt.decoders.ensemble import EnsembleDecoder
+from onmt.decoders.transformer import TransformerDecoderBase
+from torch import Tensor
 from tqdm import tqdm
 
+from onmt_varattn.analysis.alignment import Links, argmax_links, pharaoh
+from onmt_varattn.analysis.attention import by_words
+from onmt_varattn.errors import UserError
 from onmt_varattn.text import TextProcessing
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation of a line; of an empty line, an empty one."""
+
+    score: Any = 0.0
+    text: str = ""
+    tokens: list[str] = field(default_factory=list)  # T, as the model wrote them
+    links: Links | None = frozenset()  # between words; None unless asked for
+    attention: Tensor | None = None  # T or, with the end of the sentence, T + 1 x source tokens
+
+    def __str__(self) -> str:
+        """The text, and with links OpenNMT's form of them: "a translation ||| 0-0 1-1"."""
+        aligned = "" if self.links is None else DefaultTokens.ALIGNMENT_SEPARATOR + pharaoh(self.links)
+        return self.text + aligned
 
 
 class Translator(onmt.translate.translator.Translator):
@@ -16,22 +41,48 @@ class Translator(onmt.translate.translator.Translator):
 
     Attributes:
         processing: how raw text becomes tokens and tokens become text; None for neither.
+        model_opt: the options that the model was trained with.
         progress: a progress bar that counts sentences, or None.
+        report_align: OpenNMT's: have alignments from a transformer's heads.
+        aligns: give each translation its links: from those heads, or from the attention of the search.
+        keeps_attention: give the best translation of each line the attention of the search.
     """
 
     processing: TextProcessing | None = None
+    model_opt: Any = None
     progress: tqdm | None = None
+    aligns: bool = False
+    keeps_attention: bool = False
 
     @classmethod
     def from_opt(cls, model: Any, fields: Any, opt: Any, model_opt: Any, **kwargs: Any) -> "Translator":
         """OpenNMT's constructor."""
-        translator = super().from_opt(model, fields, opt, model_opt, **kwargs)
+        aligns = kwargs.pop("report_align", False)
+        if aligns and not model.decoder.attentional:
+            raise UserError("-report_align needs a model with attention")
+        heads = aligns and _is_transformer(model.decoder)
+        translator = super().from_opt(model, fields, opt, model_opt, report_align=heads, **kwargs)
+        translator.model_opt, translator.aligns = model_opt, aligns
+        translator.keeps_attention = bool(getattr(opt, "dump_attention", None))
         saved = getattr(model_opt, "text_processing", None)
         if saved and not getattr(opt, "pretokenized", False):
             translator.processing = TextProcessing.from_dict(saved)
         return translator
 
     def translate(
+        self, src: Sequence[str | bytes], *args: Any, **kwargs: Any
+    ) -> tuple[list[list[Any]], list[list[str]]]:
+        """Scores and translations, both `len(src)` x `n_best`, for OpenNMT's callers.
+
+        With -report_align, each translation is followed by its links.
+        """
+        found = self.hypotheses(src, *args, **kwargs)
+        return (
+            [[hypothesis.score for hypothesis in line] for line in found],
+            [[str(hypothesis) for hypothesis in line] for line in found],
+        )
+
+    def hypotheses(
         self,
         src: Sequence[str | bytes],
         src_feats: dict[str, Any] | None = None,
@@ -41,24 +92,25 @@ class Translator(onmt.translate.translator.Translator):
         attn_debug: bool = False,
         align_debug: bool = False,
         phrase_table: str = "",
-    ) -> tuple[list[list[Any]], list[list[str]]]:
+    ) -> list[list[Hypothesis]]:
         """Translate lines; line i of the results is that of source line i.
 
         An empty source line has empty translations. Lines are translated in order of length, so
         that a batch wastes little on padding, unless they are to be printed on the way.
 
         Returns:
-            Scores and translations, both `len(src)` x `n_best`.
+            `len(src)` x `n_best`.
         """
-        source = [self._encode(line, "src") for line in src]
-        target = None if tgt is None else [self._encode(line, "tgt") for line in tgt]
+        source = [self.encode(line, "src") for line in src]
+        target = None if tgt is None else [self.encode(line, "tgt") for line in tgt]
         order = [i for i, line in enumerate(source) if line]
         if not (self.verbose or attn_debug or align_debug or src_feats):
             order.sort(key=lambda i: -len(source[i].split()))
-        scores: list[list[Any]] = [[0.0] * self.n_best for _ in source]
-        translations = [[""] * self.n_best for _ in source]
+        empty = Hypothesis(links=frozenset() if self.aligns else None)
+        results = [[empty] * self.n_best for _ in source]
+        self._attention: dict[int, list[Tensor | None]] = {}
         if order:
-            found_scores, found = super().translate(
+            scores, found = super().translate(
                 [source[i] for i in order],
                 src_feats={name: [lines[i] for i in order] for name, lines in (src_feats or {}).items()},
                 tgt=None if target is None else [target[i] for i in order],
@@ -68,23 +120,65 @@ class Translator(onmt.translate.translator.Translator):
                 align_debug=align_debug,
                 phrase_table=phrase_table,
             )
-            for i, line_scores, lines in zip(order, found_scores, found, strict=True):
-                scores[i], translations[i] = line_scores, [self._decode(line) for line in lines]
-        return scores, translations
+            for n, i in enumerate(order):
+                results[i] = self._hypotheses(source[i], scores[n], found[n], self._attention.pop(n, []))
+        return results
+
+    def translate_dynamic(self, *args: Any, **kwargs: Any) -> Any:
+        """OpenNMT's, which has links from transformers only."""
+        if self.aligns and not self.report_align:
+            raise UserError("-report_align does not go with -transforms for this model; give its tokens")
+        return super().translate_dynamic(*args, **kwargs)
 
     def translate_batch(self, batch: Any, src_vocabs: Any, attn_debug: bool) -> dict[str, Any]:
-        """OpenNMT's, counting on the progress bar."""
-        result = super().translate_batch(batch, src_vocabs, attn_debug)
+        """OpenNMT's, counting on the progress bar and keeping the attention."""
+        wanted = (self.n_best if self.aligns else 1) if self.aligns or self.keeps_attention else 0
+        result = super().translate_batch(batch, src_vocabs, attn_debug or wanted > 0)
+        if wanted:
+            found = result["alignment" if self.report_align else "attention"]
+            lengths = batch.src[1].tolist()
+            for i, length, matrices in zip(batch.indices.tolist(), lengths, found, strict=True):
+                # Copies: the search's are views of all hypotheses', and have padding in them.
+                self._attention[i] = [
+                    None if matrix is None else matrix[:, :length].to("cpu", copy=True)
+                    for matrix in matrices[:wanted]
+                ]
         if self.progress is not None:
             self.progress.update(batch.batch_size)
         return result
+
+    def _hypotheses(
+        self, source: str, scores: list[Any], lines: list[str], attention: list[Tensor | None]
+    ) -> list[Hypothesis]:
+        """The n_best translations of a line of tokens."""
+        hypotheses: list[Hypothesis] = []
+        for score, line, matrix in itertools.zip_longest(scores, lines, attention):
+            if self.report_align:  # OpenNMT has appended the heads' links between tokens
+                line = line.rpartition(DefaultTokens.ALIGNMENT_SEPARATOR)[0]
+            tokens = line.split(" ") if line else []
+            links = self._links(source.split(" "), tokens, matrix) if self.aligns else None
+            kept = matrix if self.keeps_attention and not hypotheses else None
+            hypotheses.append(Hypothesis(score, self._decode(line), tokens, links, kept))
+        return hypotheses
+
+    def _links(self, source: list[str], target: list[str], attention: Tensor | None) -> Links:
+        """Each target word's most probable source word."""
+        if attention is None or not target:
+            return frozenset()
+        rows = attention[: len(target)]  # without the end of the sentence
+        if self.processing is None:
+            return argmax_links(rows)
+        return argmax_links(
+            by_words(rows, self.processing.src.words(source), self.processing.tgt.words(target))
+        )
 
     @property
     def lowercase(self) -> bool:
         """The model knows lower case only."""
         return self.processing is not None and self.processing.tgt.lowercase
 
-    def _encode(self, line: str | bytes, side: str) -> str:
+    def encode(self, line: str | bytes, side: str) -> str:
+        """A line as the model's tokens, separated by spaces."""
         text = line.decode("utf-8") if isinstance(line, bytes) else line
         if self.processing is None:
             return " ".join(text.split())
@@ -92,6 +186,12 @@ class Translator(onmt.translate.translator.Translator):
 
     def _decode(self, tokens: str) -> str:
         return tokens if self.processing is None else self.processing.tgt.decode(tokens)
+
+
+def _is_transformer(decoder: Any) -> bool:
+    """Whether a decoder, or all of an ensemble's, can be asked for the alignments of its heads."""
+    parts = decoder.model_decoders if isinstance(decoder, EnsembleDecoder) else [decoder]
+    return all(isinstance(part, TransformerDecoderBase) for part in parts)
 
 
 class Nowhere:

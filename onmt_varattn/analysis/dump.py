@@ -1,0 +1,86 @@
+"""Attention between tokens as lines of JSON, for other programs to read.
+
+One line a source sentence:
+
+    {"line": 1, "source": [...],
+     "hypothesis": {"tokens": [..., "</s>"], "prior": [[...], ...]},
+     "reference": {"tokens": [..., "</s>"], "prior": ..., "posterior": ..., "exact": ...}}
+
+A matrix has a row a token and a column a source token. The hypothesis is the best one, with the prior
+that the search saw; it lacks "</s>" where -max_length cut it off. The reference is there if one was
+given, with the distributions that the model has. Where a side is blank there are no tokens and no matrix.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from onmt.constants import DefaultTokens
+from torch import Tensor
+from tqdm import tqdm
+
+from onmt_varattn.nmt.reading import Reader, Reading
+from onmt_varattn.nmt.translator import Hypothesis
+
+DECIMALS = 5
+CHUNK = 256  # pairs whose matrices are held at a time
+
+Tokens = list[str]
+
+
+class AttentionDump:
+    """A file of attention, written in the order of the source.
+
+    Args:
+        file: open for writing.
+        reader: reads references.
+        exact: whether the model has single alignments, and so an exact posterior.
+    """
+
+    def __init__(self, file: IO[str], reader: Reader, exact: bool) -> None:
+        self.file, self.reader, self.exact, self.line = file, reader, exact, 0
+
+    def write(
+        self, sources: Sequence[Tokens], hypotheses: Sequence[Hypothesis], targets: Sequence[Tokens] | None
+    ) -> None:
+        """The next lines: source tokens, best translations and, if given, tokens of references."""
+        for start in tqdm(range(0, len(sources), CHUNK), desc="writing attention", disable=None):
+            chunk = slice(start, start + CHUNK)
+            references = None
+            if targets is not None:
+                references = self._references(list(zip(sources[chunk], targets[chunk], strict=True)))
+            for n, (source, best) in enumerate(zip(sources[chunk], hypotheses[chunk], strict=True)):
+                self.line += 1
+                record = {"line": self.line, "source": source, "hypothesis": _hypothesis(best)}
+                if references is not None:
+                    record["reference"] = references[n]
+                self.file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def _references(self, pairs: list[tuple[Tokens, Tokens]]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{"tokens": []} for _ in pairs]
+        whole = [i for i, pair in enumerate(pairs) if all(pair)]
+        for reading in self.reader.read([pairs[i] for i in whole]):
+            for kind, rows in self._distributions(reading):
+                for n, matrix in zip(reading.lines, rows, strict=True):
+                    tokens = [*pairs[whole[n]][1], DefaultTokens.EOS]
+                    found[whole[n]] |= {"tokens": tokens, kind: _rounded(matrix)}
+        return found
+
+    def _distributions(self, reading: Reading) -> Iterator[tuple[str, list[Tensor]]]:
+        """Those that the model has, by sentence."""
+        yield "prior", reading.by_sentence(reading.prior.probs.cpu())
+        if reading.posterior is not None:
+            yield "posterior", reading.by_sentence(reading.posterior.probs.cpu())
+        if self.exact:
+            yield "exact", reading.by_sentence(reading.exact_posterior.probs.cpu())
+
+
+def _hypothesis(best: Hypothesis) -> dict[str, Any]:
+    if best.attention is None:
+        return {"tokens": []}
+    ended = len(best.attention) > len(best.tokens)
+    return {"tokens": [*best.tokens, *[DefaultTokens.EOS] * ended], "prior": _rounded(best.attention)}
+
+
+def _rounded(matrix: Tensor) -> list[list[float]]:
+    return [[round(p, DECIMALS) for p in row] for row in matrix.tolist()]
