@@ -26,6 +26,7 @@ from tqdm import tqdm
 from benchmarks import report
 from benchmarks.measure import Task
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED
+from onmt_varattn import pages
 from onmt_varattn.cli import run as run_command
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
@@ -73,7 +74,7 @@ def check(opt: argparse.Namespace) -> None:
     for path in filter(None, (opt.json, opt.update)):
         check_writable(path)
     for part in opt.parts if opt.update else ():
-        if not report.has_marks(Path(opt.update), part):
+        if not pages.has_marks(Path(opt.update), part):
             raise UserError(f"-update {opt.update}: there are no marks <!-- {part}: begin --> and end in it")
 
 
@@ -98,7 +99,7 @@ def main() -> None:
             file.write(json.dumps({"settings": settings, "measurements": results}, indent=1) + "\n")
     if opt.update:
         for part in opt.parts:
-            report.update(Path(opt.update), part, tables["settings"] + tables[part])
+            pages.update(Path(opt.update), part, tables["settings"] + tables[part])
         if "scaling" in opt.parts:
             report.plot_scaling(found, Path(opt.update).with_name("scaling.png"))
 

@@ -7,7 +7,6 @@ from typing import Any
 from benchmarks.arithmetic import needed
 from benchmarks.measure import Task
 from benchmarks.shapes import STOCK
-from onmt_varattn.files import atomic_write
 
 Found = dict[Task, list[dict[str, float]]]
 
@@ -149,23 +148,3 @@ def distance(task: Task, found: Found) -> str:
     operations = needed(task.system, task.sizes(), candidates=candidates)
     rate = statistics.median(m["gemm_rate"] for m in measurements)
     return f"{median(measurements, 'seconds') * rate / operations:.1f}"
-
-
-def marks(part: str) -> tuple[str, str]:
-    """Between which a part's results stand."""
-    return f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
-
-
-def has_marks(path: Path, part: str) -> bool:
-    """Whether a page has a place for a part."""
-    text = path.read_text("utf-8") if path.exists() else ""
-    return all(mark in text for mark in marks(part))
-
-
-def update(path: Path, part: str, text: str) -> None:
-    """Replace what stands between a part's marks."""
-    begin, end = marks(part)
-    before, _, rest = path.read_text("utf-8").partition(begin)
-    _, _, after = rest.partition(end)
-    with atomic_write(str(path)) as file:
-        file.write(f"{before}{begin}\n{text}{end}{after}")

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import report
 from benchmarks.measure import Task, measure
 from tests.conftest import ROOT
+from onmt_varattn import pages
 
 SMALL = (("words", 60), ("batch", 2), ("source", 5), ("target", 4), ("embeddings", 8), ("memory", 8))
 SIZES = (*SMALL, ("decoder", 8), ("attention", 8))
@@ -52,9 +53,9 @@ def test_a_measurement_runs(task, system):
 def test_results_replace_what_stands_between_the_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n")
-    assert report.has_marks(page, "x")
-    assert not report.has_marks(page, "y")
-    report.update(page, "x", "new\n")
+    assert pages.has_marks(page, "x")
+    assert not pages.has_marks(page, "y")
+    pages.update(page, "x", "new\n")
     assert page.read_text() == "a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n"
 
 

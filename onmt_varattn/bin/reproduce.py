@@ -1,0 +1,130 @@
+"""tools/reproduce.py: the paper's tables, from data to Markdown."""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onmt.utils.parse import ArgumentParser
+
+from onmt_varattn import pages
+from onmt_varattn.bin.evaluate import evaluate_parser
+from onmt_varattn.bin.train import train_parser
+from onmt_varattn.cli import Parser, run
+from onmt_varattn.errors import UserError
+from onmt_varattn.reproduction.recipe import RECIPES, Recipe, load_paper, load_recipe
+from onmt_varattn.reproduction.report import write
+from onmt_varattn.reproduction.runs import Run, as_words
+from onmt_varattn.reproduction.schedule import Schedule, environment, only_one
+
+
+def reproduce_parser() -> Parser:
+    """All options of tools/reproduce.py."""
+    parser = Parser(
+        description="Prepare data, train and evaluate every row of the paper's tables, and write them. "
+        "It can be stopped and run again: what is finished is kept, a running row goes on."
+    )
+    parser.add("recipe", help="toy, multi30k, iwslt14, wmt17, or the path of a YAML file.")
+    parser.add(
+        "-table", "--table", type=int, nargs="+", choices=[1, 2, 3], default=[1, 2, 3], help="Which tables."
+    )
+    parser.add("-rows", "--rows", nargs="+", help="Which rows. Default: all that the tables need.")
+    parser.add("-seeds", "--seeds", type=int, nargs="+", default=[1], help="Train each row with these seeds.")
+    parser.add("-output", "--output", help="Directory for data, models and tables. Default: runs/RECIPE.")
+    parser.add("-jobs", "--jobs", type=int, default=0, help="Rows at a time. 0: as the recipe says.")
+    parser.add(
+        "-update",
+        "--update",
+        help="Also put the tables into this Markdown page, between <!-- RECIPE: begin --> and its end, and "
+        "the plot beside it.",
+    )
+    parser.add("-dry_run", "--dry_run", action="store_true", help="Check and print all commands, run none.")
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: reproduce(reproduce_parser().parse_args(args)))
+
+
+def reproduce(opt: Any) -> None:
+    """Do what is left to do, and write the tables."""
+    output = Path(opt.output or f"runs/{Path(opt.recipe).stem}")
+    recipe = load_recipe(opt.recipe, str(output))
+    paper = load_paper(recipe.paper)
+    rows = opt.rows or [
+        row for row in recipe.rows if row in paper.rows_of(opt.table) or row not in paper.rows
+    ]
+    recipe.check(rows)
+    if opt.jobs < 0:
+        raise UserError(f"-jobs {opt.jobs}: 1 or more, or 0 for what the recipe says")
+    runs = [Run(recipe, row, seed, output) for seed in dict.fromkeys(opt.seeds) for row in rows]
+    check_commands(runs)
+    if opt.update and not pages.has_marks(Path(opt.update), recipe.name):
+        raise UserError(
+            f"-update {opt.update}: no such page, or no <!-- {recipe.name}: begin --> and end in it"
+        )
+    if opt.dry_run:
+        print("\n".join(command_lines(recipe, runs)))
+        return
+    with only_one(output) as lock:
+        for one in runs:
+            one.check()
+        prepare(recipe, output)
+        failed = Schedule(runs, opt.jobs or recipe.jobs, environment(recipe.threads), lock).work()
+        text = write(recipe, paper, output, opt.table)
+    print(text)
+    print(f"written: {output}/tables.md, results.json, and each table as .md and .csv")
+    if opt.update:
+        page, plot = Path(opt.update), output / "kmax.png"
+        pages.update(page, recipe.name, text.replace("(kmax.png)", f"({recipe.name}-kmax.png)"))
+        if plot.exists():
+            shutil.copyfile(plot, page.with_name(f"{recipe.name}-kmax.png"))
+    if failed:
+        raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(one.name for one in failed)}")
+
+
+def check_commands(runs: Sequence[Run]) -> None:
+    """Refuse options in the recipe that onmt_train or tools/evaluate.py would refuse."""
+    training, evaluation = train_parser(), evaluate_parser()
+    for one in runs:
+        options = {name: value for name, value in one.recipe.options(one.row).items() if name != "config"}
+        words = [*as_words({**options, "data": "{}", "src_vocab": "-", "save_model": "-", "seed": one.seed})]
+        opt = training.parse_args(words)
+        try:
+            ArgumentParser.update_model_opts(opt)
+            ArgumentParser.validate_model_opts(opt)
+        except (AssertionError, ValueError, UserError) as error:
+            raise UserError(f"recipe {one.recipe.name}, row {one.row}: {error}") from None
+        evaluation.parse_args(as_words({"model": "-", **one.recipe.evaluate}))
+
+
+def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
+    """All that would be run, as one would type it."""
+    lines = [f"python {command}" for command in recipe.prepare]
+    for one in runs:
+        for module, words in (("train", one.training()), ("evaluate", one.evaluation())):
+            lines.append(f"python -m onmt_varattn.bin.{module} {shlex.join(words[3:])}")
+    return lines
+
+
+def prepare(recipe: Recipe, output: Path) -> None:
+    """Run the recipe's first commands, unless they are done."""
+    done = output / "prepared"
+    commands = "\n".join(recipe.prepare)
+    if done.exists() and done.read_text("utf-8") == commands:
+        return
+    for command in recipe.prepare:
+        print(f"$ {command}", flush=True)
+        script, *words = shlex.split(command)
+        result = subprocess.run([sys.executable, RECIPES.parent / script, *words], check=False)
+        if result.returncode:
+            sys.exit(result.returncode)
+    done.write_text(commands, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

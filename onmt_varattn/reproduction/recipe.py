@@ -1,0 +1,125 @@
+"""A recipe: all settings of one reproduction, in a YAML file."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from onmt_varattn.errors import UserError
+
+RECIPES = Path(__file__).parent.parent.parent / "recipes"  # of a checkout
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to prepare, to train and to evaluate. See recipes/*.yaml."""
+
+    name: str
+    train: dict[str, Any]  # options of onmt_train, for every row
+    rows: dict[str, dict[str, Any]]  # what a row adds to them, and its "minutes"
+    evaluate: dict[str, Any]  # options of tools/evaluate.py
+    needs: list[str] = field(default_factory=list)  # files that must be there
+    prepare: list[str] = field(default_factory=list)  # commands, run once
+    gold_align: str | None = None
+    paper: str = "iwslt14"  # whose figures of the paper stand beside ours
+    jobs: int = 1
+    threads: int = 1
+
+    def options(self, row: str) -> dict[str, Any]:
+        """Options of onmt_train for a row."""
+        return {**self.train, **{name: value for name, value in self.rows[row].items() if name != "minutes"}}
+
+    def minutes(self, row: str) -> float:
+        """What a row took where the recipe was written."""
+        return float(self.rows[row].get("minutes", 1))
+
+    def check(self, rows: list[str]) -> None:
+        """Refuse rows that are not in the recipe, and missing files.
+
+        Raises:
+            UserError: names the row or the file.
+        """
+        for row in rows:
+            if row not in self.rows:
+                raise UserError(f"-rows {row}: recipe {self.name} has {', '.join(self.rows)}")
+        for path in self.needs:
+            if not os.path.exists(path):
+                raise UserError(f"recipe {self.name} needs {path}, which is not there")
+
+
+def load_recipe(name: str, output: str) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        name: of a file in recipes/, or the path of any.
+        output: where its runs go, `${output}` in it; other `${...}` are environment variables.
+
+    Raises:
+        UserError: there is no such recipe, or it is damaged, or a variable is not set.
+    """
+    path = find_recipe(name)
+    try:
+        values = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: not a recipe: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict) or {"train", "rows", "evaluate"} - values.keys():
+        raise UserError(f"{path}: not a recipe: it must have train, rows and evaluate")
+    known = {"output": output, **os.environ}
+    try:
+        return Recipe(name=path.stem, **_filled_in(values, known, str(path)))
+    except TypeError as error:
+        raise UserError(f"{path}: not a recipe: {str(error).split('() ')[-1]}") from None
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else RECIPES / f"{name}.yaml"
+    if not path.is_file():
+        there = ", ".join(sorted(file.stem for file in RECIPES.glob("*.yaml") if file.stem != "paper"))
+        raise UserError(f"there is no recipe {path}; there are: {there or 'none here, give a .yaml file'}")
+    return path
+
+
+def _filled_in(value: Any, known: dict[str, str], path: str) -> Any:
+    """Put values for `${names}` in all strings of a tree."""
+    if isinstance(value, dict):
+        return {key: _filled_in(item, known, path) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled_in(item, known, path) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def one(match: re.Match[str]) -> str:
+        if match[1] not in known:
+            raise UserError(f"{path} needs the environment variable {match[1]}: set it to where the data is")
+        return known[match[1]]
+
+    return re.sub(r"\$\{(\w+)\}", one, value)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """recipes/paper.yaml: the paper's tables and figures."""
+
+    rows: dict[str, dict[str, str]]  # name, objective and expectation of each
+    tables: dict[int, list[str]]  # the rows of each
+    entropies: list[str]  # rows whose entropies table 3 compares
+    results: dict[str, dict[str, float]]  # what the paper reports for a row, by name
+
+    def rows_of(self, tables: Sequence[int]) -> list[str]:
+        """All rows that some tables need."""
+        needed = {row for table in tables for row in self.tables[table]}
+        needed |= set(self.entropies) if 3 in tables else set()
+        return [row for row in self.rows if row in needed]
+
+
+def load_paper(section: str) -> Paper:
+    """The paper's figures for one of its data sets."""
+    values = yaml.safe_load((RECIPES / "paper.yaml").read_text("utf-8"))
+    if section not in values:
+        raise UserError(f"the recipe's paper: {section} is not in {RECIPES / 'paper.yaml'}")
+    return Paper(values["rows"], values["tables"], values["entropies"], values[section])

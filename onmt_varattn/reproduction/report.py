@@ -1,0 +1,174 @@
+"""What a reproduction leaves behind: tables as Markdown and CSV, and the plot of K-max perplexities."""
+
+import json
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+import onmt_varattn
+from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
+from onmt_varattn.files import atomic_write, read_lines
+from onmt_varattn.reproduction.recipe import Paper, Recipe
+from onmt_varattn.reproduction.runs import Run
+from onmt_varattn.reproduction.tables import (
+    Results,
+    Table,
+    alignment_table,
+    entropy_table,
+    kmax_modes,
+    kmax_table,
+    perplexity,
+    table_1,
+    table_2,
+    table_3,
+)
+
+
+def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
+    """All runs of a recipe that are evaluated, by row and seed."""
+    found = []
+    for row in recipe.rows:
+        names = (path.name for path in (output / "rows").glob(f"{row}.seed*"))
+        seeds = sorted(
+            int(name.rpartition(".seed")[2]) for name in names if re.fullmatch(r".*\.seed\d+", name)
+        )
+        found += [run for seed in seeds if (run := Run(recipe, row, seed, output)).result() is not None]
+    return found
+
+
+def collect(runs: list[Run]) -> Results:
+    """The results of finished runs by row; with alignment error rates where there are gold alignments."""
+    results: Results = {}
+    for run in tqdm(runs, "results", disable=None, leave=False):
+        result = run.result()
+        assert result is not None
+        if run.recipe.gold_align:
+            result["alignment_error_rate"] = alignment_error_rates(run)
+        results.setdefault(run.row, []).append(result)
+    return results
+
+
+def alignment_error_rates(run: Run) -> dict[str, float]:
+    """By kind of distribution, in percent; computed once."""
+    kept = run.directory / "alignments.json"
+    model, recipe = run.best_checkpoint(), run.recipe
+    if kept.exists() and (found := json.loads(kept.read_text("utf-8")))["model"] == str(model):
+        return found["error_rate"]
+    source, target, links = (
+        read_lines(path) for path in (recipe.evaluate["src"], recipe.evaluate["tgt"], recipe.gold_align or "")
+    )
+    gold = [parse_pharaoh(line, f"{recipe.gold_align}, line {i}") for i, line in enumerate(links, 1)]
+    loaded = onmt_varattn.load(str(model))
+    every = list(loaded.attentions(list(zip(source, target, strict=True)), loaded.kinds))
+    rates = {
+        kind: 100 * score_alignments((best_links(found[kind]), gold[i]) for i, found in every).error_rate
+        for kind in loaded.kinds
+    }
+    with atomic_write(str(kept)) as file:
+        json.dump({"model": str(model), "error_rate": rates}, file)
+    return rates
+
+
+def tables(results: Results, paper: Paper, which: list[int], with_alignments: bool) -> list[Table]:
+    """The tables asked for, those without any row left out."""
+    made = {1: [table_1], 2: [table_2, kmax_table], 3: [table_3, entropy_table]}
+    chosen = [make(results, paper) for number in which for make in made[number]]
+    if with_alignments:
+        chosen.append(alignment_table(results, paper))
+    return [table for table in chosen if table.rows]
+
+
+def write(recipe: Recipe, paper: Paper, output: Path, which: list[int]) -> str:
+    """Write every table and the plot; returns the whole as Markdown."""
+    runs = finished_runs(recipe, output)
+    results = collect(runs)
+    chosen = tables(results, paper, which, recipe.gold_align is not None)
+    parts = [heading(recipe, runs)]
+    for table in chosen:
+        parts.append(f"### {table.title}\n\n{table.markdown()}")
+        for ending, text in (("md", table.markdown()), ("csv", table.csv())):
+            with atomic_write(str(output / f"{table.name}.{ending}")) as file:
+                file.write(text)
+        if table.name == "kmax":
+            for ending in ("png", "svg"):
+                plot_kmax(results, paper, output / f"kmax.{ending}")
+            parts.append("![Perplexity against K](kmax.png)\n")
+    text = "\n".join(parts)
+    with atomic_write(str(output / "tables.md")) as file:
+        file.write(text)
+    with atomic_write(str(output / "results.json")) as file:
+        json.dump({"settings": settings(recipe), "results": results}, file, indent=1)
+    return text
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """What figures depend on."""
+    return {
+        "recipe": recipe.name,
+        "train": recipe.train,
+        "rows": recipe.rows,
+        "evaluate": recipe.evaluate,
+        "onmt_varattn": onmt_varattn.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def heading(recipe: Recipe, runs: list[Run]) -> str:
+    """What was run, in one paragraph."""
+    if not runs:
+        return f"Recipe {recipe.name}: no run is finished.\n"
+    seeds: dict[str, list[str]] = {}
+    for run in runs:
+        seeds.setdefault(run.row, []).append(str(run.seed))
+    several = {row: which for row, which in seeds.items() if len(which) > 1}
+    spread = (
+        "Mean ± sample standard deviation over seeds for "
+        + ", ".join(f"{row} ({', '.join(which)})" for row, which in several.items())
+        + "; one seed otherwise. "
+        if several
+        else "One seed a row. "
+    )
+    return (
+        f"Recipe {recipe.name}, test set `{Path(recipe.evaluate['src']).name}`, onmt_varattn "
+        f"{onmt_varattn.__version__}, torch {torch.__version__}. {spread}Columns headed *paper* are the "
+        "paper's own figures, on its own data. Perplexity is per token as trained and tested (exact for "
+        "latent attention, soft for soft, by sampling for relaxed).\n"
+    )
+
+
+def plot_kmax(results: Results, paper: Paper, path: Path) -> None:
+    """Perplexity against K for every model that can be enumerated, soft ones included."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ks = kmax_modes(results)
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for row, runs in results.items():
+        points = [(k, [perplexity(f"kmax{k}")(run) for run in runs]) for k in ks]
+        means = [(k, sum(values) / len(values)) for k, values in points if None not in values]  # type: ignore[arg-type]
+        if means:
+            named = paper.rows.get(row, {"name": row, "expectation": "-"})
+            label = named["name"] + (f", {named['expectation']}" if named["expectation"] != "-" else "")
+            (line,) = axes.plot(*zip(*means, strict=True), marker="o", markersize=4, label=label)
+            natural = [perplexity("natural")(run) for run in runs]
+            axes.axhline(
+                sum(natural) / len(natural),  # type: ignore[arg-type]
+                color=line.get_color(),
+                linewidth=0.7,
+                linestyle=":",
+            )
+    axes.set(xlabel="K, alignments mixed", ylabel="test perplexity", yscale="log")
+    axes.set_xticks(ks)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.set_title("dotted: as trained (all alignments, or soft)", fontsize="medium")
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)

@@ -1,0 +1,150 @@
+"""One row of a table with one seed: its directory, and what is still to be done in it.
+
+A run's directory holds `settings.json` (what it was started with), `log.txt`, the checkpoints and the
+metrics of onmt_train, `trained.json` once training is over, and `result.json` once it is evaluated. What
+is there is not done again; a training that was stopped goes on from its last checkpoint.
+"""
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write
+from onmt_varattn.reproduction.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row and a seed."""
+
+    recipe: Recipe
+    row: str
+    seed: int
+    output: Path  # of the whole reproduction
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.row} seed {self.seed}"
+
+    @property
+    def directory(self) -> Path:
+        """Where all of it is."""
+        return self.output / "rows" / f"{self.row}.seed{self.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Of the whole training."""
+        return int(self.recipe.options(self.row)["train_steps"])
+
+    @property
+    def trained(self) -> bool:
+        """Training is over."""
+        return (self.directory / "trained.json").exists()
+
+    def result(self) -> dict[str, Any] | None:
+        """What evaluation found, if it is done, with the settings of now."""
+        path = self.directory / "result.json"
+        if not (path.exists() and _read(self.directory / "evaluated.json") == self.evaluation()[1:]):
+            return None
+        return {**_read(path)["models"][0], "seed": self.seed}
+
+    def next_command(self) -> list[str] | None:
+        """What is to be done next; None once all is."""
+        if not self.trained:
+            return self.training()
+        return None if self.result() else self.evaluation()
+
+    def finished(self, command: list[str]) -> None:
+        """Note that a command ended well."""
+        done = "trained.json" if "-save_model" in command else "evaluated.json"
+        self._write(done, command[1:])  # another interpreter is no reason to do it again
+
+    def training(self) -> list[str]:
+        """The command that trains, or goes on training, the model."""
+        options = {**self.recipe.options(self.row), "seed": self.seed, "save_model": self.directory / "model"}
+        if last := self._last_checkpoint():
+            options["train_from"] = last
+        return [sys.executable, "-m", "onmt_varattn.bin.train", *as_words(options)]
+
+    def evaluation(self) -> list[str]:
+        """The command that evaluates the best checkpoint."""
+        options = {
+            "model": self.best_checkpoint(),
+            **self.recipe.evaluate,
+            "json": self.directory / "result.json",
+        }
+        return [sys.executable, "-m", "onmt_varattn.bin.evaluate", *as_words(options)]
+
+    def check(self) -> None:
+        """Refuse a directory with another model in it; note the settings in a new one.
+
+        Raises:
+            UserError: names the directory and the first difference.
+        """
+        settings = json.loads(
+            json.dumps({"prepare": self.recipe.prepare, "train": self.recipe.options(self.row)})
+        )
+        before = _read(self.directory / "settings.json")
+        if before is None:
+            self._write("settings.json", settings)
+        elif before != settings:
+            both = {**before["train"], **settings["train"]}
+            differ = [name for name in both if before["train"].get(name) != settings["train"].get(name)]
+            what = f"-{differ[0]} {before['train'].get(differ[0])}" if differ else "other data"
+            raise UserError(
+                f"{self.directory} was trained with {what}; take another -output, or remove that directory"
+            )
+
+    def progress(self) -> dict[str, Any]:
+        """The last line of the metrics: step, perplexity, ..."""
+        lines = self._metrics()
+        return lines[-1] if lines else {"step": 0}
+
+    def best_checkpoint(self) -> Path:
+        """The checkpoint with the lowest validation perplexity; the last if there was no validation."""
+        valid = {line["step"]: line["ppl"] for line in self._metrics() if line["part"] == "valid"}
+        found = {step: path for step, path in self._checkpoints().items() if step in valid}
+        if found:
+            return found[min(found, key=lambda step: valid[step])]
+        return self._last_checkpoint() or self.directory / f"model_step_{self.steps}.pt"
+
+    def _last_checkpoint(self) -> Path | None:
+        checkpoints = self._checkpoints()
+        return checkpoints[max(checkpoints)] if checkpoints else None
+
+    def _checkpoints(self) -> dict[int, Path]:
+        found = ((re.fullmatch(r"model_step_(\d+)", path.stem), path) for path in self.directory.glob("*.pt"))
+        return {int(match[1]): path for match, path in found if match}
+
+    def _metrics(self) -> list[dict[str, Any]]:
+        try:
+            text = (self.directory / "model.metrics.jsonl").read_text("utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def _write(self, name: str, value: Any) -> None:
+        with atomic_write(str(self.directory / name)) as file:
+            json.dump(value, file, indent=1)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def as_words(options: dict[str, Any]) -> list[str]:
+    """Options by name to words of a command line; a true one is a flag, a false one is left out."""
+    words = []
+    for name, value in options.items():
+        if value is not False:
+            values = [] if value is True else value if isinstance(value, list) else [value]
+            words += [f"-{name}", *map(str, values)]
+    return words

@@ -1,0 +1,188 @@
+"""Runs side by side: started, watched, and stopped in good order."""
+
+import contextlib
+import fcntl
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tqdm import tqdm
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.reproduction.runs import Run
+
+LOOK_AGAIN = 0.5  # seconds
+PATIENCE = 30.0  # seconds that a process has to stop by itself
+
+
+@contextlib.contextmanager
+def only_one(output: Path) -> Iterator[int]:
+    """Have a directory to ourselves; yields the lock's file descriptor.
+
+    Processes that inherit the descriptor hold the lock too, so a training that outlives a killed
+    parent is not disturbed by a second one.
+
+    Raises:
+        UserError: another run works there.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    with open(output / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{output}: another run, or a training it left behind, works here") from None
+        yield lock.fileno()
+
+
+@dataclass
+class Process:
+    """A command of a run, at work."""
+
+    run: Run
+    command: list[str]
+    process: "subprocess.Popen[bytes]"
+    log: IO[str]
+    bar: tqdm
+    first: int  # the step it started from
+    started: float = field(default_factory=time.monotonic)
+
+    def end(self) -> None:
+        """Give back what it held."""
+        self.bar.close()
+        self.log.close()
+
+
+class Schedule:
+    """Does what is left to do of some runs, the longest first, several at a time.
+
+    Args:
+        runs: what to do.
+        jobs: how many at a time.
+        environment: of the processes.
+        lock: a file descriptor that they inherit.
+    """
+
+    def __init__(self, runs: Sequence[Run], jobs: int, environment: dict[str, str], lock: int) -> None:
+        self.waiting = sorted(runs, key=lambda run: -run.recipe.minutes(run.row))
+        self.jobs, self.environment, self.lock = jobs, environment, lock
+        self.working: list[Process] = []
+        self.failed: list[Run] = []
+        self.left = {run.name: run.recipe.minutes(run.row) for run in runs}
+        self.pace = 1.0  # minutes that a minute of the recipe takes here
+        self.terminal = sys.stderr.isatty()
+
+    def work(self) -> list[Run]:
+        """Do it all; returns the runs that failed."""
+        try:
+            while self.waiting or self.working:
+                while self.waiting and len(self.working) < self.jobs:
+                    self._start(self.waiting.pop(0))
+                time.sleep(LOOK_AGAIN)
+                for process in list(self.working):
+                    self._look(process)
+        finally:
+            self._stop()
+        return self.failed
+
+    def minutes_left(self) -> float:
+        """An estimate, from the recipe's minutes and the pace so far."""
+        return self.pace * sum(self.left.values()) / self.jobs
+
+    def _start(self, run: Run) -> None:
+        command = run.next_command()
+        if command is None:
+            self.left.pop(run.name, None)
+            return
+        training = "-save_model" in command
+        first = run.progress()["step"] if training else 0
+        log = open(run.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115, closed with the process
+        log.write(f"$ {shlex.join(command)}\n")
+        log.flush()
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=self.environment,
+            start_new_session=True,
+            pass_fds=[self.lock],
+        )
+        bar = tqdm(
+            desc=f"{run.name:28}" if training else f"{run.name}, evaluating",
+            total=run.steps if training else None,
+            initial=first,
+            unit=" steps" if training else " s",
+            disable=None,
+            leave=False,
+        )
+        doing = f"trains from step {first:,}" if training else "is evaluated"
+        self.working.append(Process(run, command, process, log, bar, first))
+        self._say(f"{run.name} {doing}; about {self.minutes_left():.0f} minutes left in all")
+
+    def _look(self, process: Process) -> None:
+        """See how a process is getting on; go on to the next command of its run once it has ended."""
+        run, code = process.run, process.process.poll()
+        if process.bar.total:
+            progress = run.progress()
+            self.left[run.name] = run.recipe.minutes(run.row) * (1 - progress["step"] / run.steps)
+            process.bar.update(progress["step"] - process.bar.n)
+            process.bar.set_postfix_str(
+                f"ppl {progress.get('ppl', float('nan')):.2f}, all: {self.minutes_left():.0f} min left"
+            )
+        else:
+            process.bar.update(int(time.monotonic() - process.started) - process.bar.n)
+        if code is None:
+            return
+        self.working.remove(process)
+        process.end()
+        minutes = (time.monotonic() - process.started) / 60
+        if code == 0:
+            if process.bar.total and process.first == 0:
+                self.pace = minutes / run.recipe.minutes(run.row)
+            run.finished(process.command)
+            self._say(f"{run.name}: {self._outcome(process)} after {minutes:.1f} minutes")
+            self.waiting.insert(0, run)
+        else:
+            self.failed.append(run)
+            self.left.pop(run.name, None)
+            self._say(f"{run.name} FAILED (exit code {code}): {_last_line(run)}; see {run.directory}/log.txt")
+
+    def _outcome(self, process: Process) -> str:
+        result = process.run.result()
+        if result is None:
+            return "trained"
+        return f"perplexity {result['ppl'][result['natural']]:.2f}"
+
+    def _stop(self) -> None:
+        """Ask what still runs to stop, then make it."""
+        for process in self.working:
+            process.process.send_signal(signal.SIGINT)
+        for process in self.working:
+            try:
+                process.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.process.kill()
+            process.end()
+        self.working.clear()
+
+    def _say(self, text: str) -> None:
+        tqdm.write(f"[{time.strftime('%H:%M')}] {text}", file=sys.stderr)
+
+
+def _last_line(run: Run) -> str:
+    lines = (run.directory / "log.txt").read_text("utf-8", errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The environment of a training process: as ours, but not more threads than given."""
+    root = str(Path(__file__).parent.parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
