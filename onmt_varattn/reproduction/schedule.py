@@ -76,7 +76,6 @@ class Schedule:
         self.failed: list[Run] = []
         self.left = {run.name: run.recipe.minutes(run.row) for run in runs}
         self.pace = 1.0  # minutes that a minute of the recipe takes here
-        self.terminal = sys.stderr.isatty()
 
     def work(self) -> list[Run]:
         """Do it all; returns the runs that failed."""
@@ -105,6 +104,14 @@ class Schedule:
         log = open(run.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115, closed with the process
         log.write(f"$ {shlex.join(command)}\n")
         log.flush()
+        bar = tqdm(
+            desc=f"{run.name:28}" if training else f"{run.name}, evaluating",
+            total=run.steps if training else None,
+            initial=first,
+            unit=" steps" if training else " s",
+            disable=None,
+            leave=False,
+        )
         process = subprocess.Popen(
             command,
             stdout=log,
@@ -114,16 +121,8 @@ class Schedule:
             start_new_session=True,
             pass_fds=[self.lock],
         )
-        bar = tqdm(
-            desc=f"{run.name:28}" if training else f"{run.name}, evaluating",
-            total=run.steps if training else None,
-            initial=first,
-            unit=" steps" if training else " s",
-            disable=None,
-            leave=False,
-        )
-        doing = f"trains from step {first:,}" if training else "is evaluated"
         self.working.append(Process(run, command, process, log, bar, first))
+        doing = f"trains from step {first:,}" if training else "is evaluated"
         self._say(f"{run.name} {doing}; about {self.minutes_left():.0f} minutes left in all")
 
     def _look(self, process: Process) -> None:
