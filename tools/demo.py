@@ -18,7 +18,7 @@ import sacrebleu
 
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
-from onmt_varattn.analysis.attention import plot
+from onmt_varattn.analysis.figures import Panel, plot
 from onmt_varattn.api import Model
 from onmt_varattn.cli import run
 from onmt_varattn.files import read_lines
@@ -97,10 +97,8 @@ def show(model: Model) -> None:
     candidates = [pair for pair in references if 8 <= len(pair[0].split()) <= 12][:100]
     kinds = ("prior", "posterior")
     both = [{kind: model.attention(*pair, kind) for kind in kinds} for pair in candidates]
-    plot(
-        max(both, key=lambda a: float((a["posterior"].probs - a["prior"].probs).abs().sum())),
-        f"{OUT}/attention.png",
-    )
+    most = max(both, key=lambda a: float((a["posterior"].probs - a["prior"].probs).abs().sum()))
+    plot([Panel("variational attention", most)], [f"{OUT}/attention.png"])
 
 
 def report(model: Model) -> float:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from onmt_varattn.analysis.attention import Attention, by_words, plot
+from onmt_varattn.analysis.attention import Attention, by_words
 from onmt_varattn.text import TextSide
 
 
@@ -33,12 +33,3 @@ def test_text_shades_what_is_attended_to():
     assert lines[1] == "one   ██   "
     assert lines[2] == "two   ▒▒ ▒▒"
     assert lines[3] == "1:eins 2:zwei"
-
-
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_a_plot_is_written_in_the_format_of_its_name(ending, tmp_path):
-    path = tmp_path / f"a.{ending}"
-    attention = Attention(["haus", "tür"], ["house", "door", "."], torch.full((3, 2), 0.5))
-    plot({"prior": attention, "posterior": attention}, str(path))
-    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
-    assert path.read_bytes().startswith(start)
