@@ -209,8 +209,8 @@ def test_jobs_run_side_by_side(tmp_path):
 def test_what_runs_is_stopped_with_the_schedule(tmp_path, monkeypatch):
     script = f"""
 import pathlib, time
-pathlib.Path({str(tmp_path / "started")!r}).touch()
 try:
+    pathlib.Path({str(tmp_path / "started")!r}).touch()
     time.sleep(60)
 except KeyboardInterrupt:
     pathlib.Path({str(tmp_path / "stopped")!r}).touch()
