@@ -4,7 +4,9 @@ The whole corpus is held in memory, raw and then encoded, and written only once 
 """
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import itertools
 import multiprocessing
 import os
@@ -16,6 +18,7 @@ from typing import Any
 
 import yaml
 from onmt.opts import config_opts
+from subword_nmt.learn_bpe import learn_bpe
 from tqdm import tqdm
 
 from onmt_varattn.analysis.alignment import Links, parse_pharaoh
@@ -25,6 +28,7 @@ from onmt_varattn.files import atomic_write_all, check_writable, read_lines
 from onmt_varattn.text import SUBWORDS, TOKENIZERS, TextProcessing, TextSide, learn_subwords, moses_knows
 
 SIDES = {"src": "source", "tgt": "target"}
+VOCAB_SIZE = 14000
 CHUNK = 512  # lines that a worker process takes at a time
 
 Pair = tuple[str, str]
@@ -99,15 +103,26 @@ def preprocess_opts(parser: argparse.ArgumentParser) -> None:
         "-vocab_size",
         "--vocab_size",
         type=_at_least(1),
-        default=14000,
-        help="Number of subwords, for both sides together with -share_vocab, else for each. With "
-        "-subword none: the most frequent words to keep.",
+        help=f"Number of subwords, {VOCAB_SIZE} by default: for both sides together with -share_vocab or "
+        "-joint_subwords, else for each. With -subword none: the most frequent words to keep.",
+    )
+    group.add(
+        "-merges",
+        "--merges",
+        type=_at_least(1),
+        help="Number of merges of -subword bpe, instead of -vocab_size.",
     )
     group.add(
         "-share_vocab",
         "--share_vocab",
         action="store_true",
         help="One subword model and one vocabulary for both sides.",
+    )
+    group.add(
+        "-joint_subwords",
+        "--joint_subwords",
+        action="store_true",
+        help="One subword model, learned from both sides, but a vocabulary for each.",
     )
     group.add("-lowercase", "--lowercase", action="store_true", help="Lower-case the text.")
     group.add(
@@ -233,6 +248,14 @@ def _output_paths(opt: Any) -> dict[str, str]:
 
 def _check(opt: Any, paths: dict[str, str]) -> None:
     """Refuse what can be seen to fail, before any work."""
+    if opt.merges and opt.vocab_size:
+        raise UserError("-merges and -vocab_size both set the number of subwords; give one of them")
+    if opt.merges and opt.subword != "bpe":
+        raise UserError(f"-merges is for -subword bpe; use -vocab_size with -subword {opt.subword}")
+    if opt.joint_subwords and opt.subword == "none":
+        raise UserError("-joint_subwords has no subword model to learn with -subword none; leave it out")
+    if opt.joint_subwords and opt.share_vocab:
+        raise UserError("-share_vocab has one subword model already; leave -joint_subwords out")
     if (opt.train_align is None) != (opt.valid_align is None):
         raise UserError("-train_align and -valid_align go together; give both")
     if (opt.test_src is None) != (opt.test_tgt is None):
@@ -312,15 +335,29 @@ def _learn(opt: Any, text: TextProcessing, train: Split) -> TextProcessing:
     if opt.subword == "none":
         return text
     print(f"learning {opt.subword} subwords from {len(train.pairs):,} training pairs", flush=True)
-    if opt.share_vocab:
+    if opt.share_vocab or opt.joint_subwords:
         both = list(itertools.chain(train.side(0), train.side(1)))
-        src = tgt = learn_subwords(opt.subword, both, opt.vocab_size)
+        src = tgt = _subword_model(opt, both, "training text")
     else:
         src, tgt = (
-            learn_subwords(opt.subword, train.side(i), opt.vocab_size, f"{meaning} training text")
+            _subword_model(opt, train.side(i), f"{meaning} training text")
             for i, meaning in enumerate(SIDES.values())
         )
     return TextProcessing(dataclasses.replace(text.src, model=src), dataclasses.replace(text.tgt, model=tgt))
+
+
+def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str:
+    if not opt.merges:
+        return learn_subwords(opt.subword, lines, opt.vocab_size or VOCAB_SIZE, name)
+    model = io.StringIO()
+    if any(len(word) > 1 for line in lines for word in line.split()):  # learn_bpe needs two characters
+        with contextlib.redirect_stderr(io.StringIO()):
+            learn_bpe(lines, model, opt.merges)
+    most = max(model.getvalue().count("\n") - 1, 0)  # the first line is a version number
+    if most < opt.merges:
+        way_out = f"use -merges {most}" if most else "use -subword none"
+        raise UserError(f"-merges {opt.merges} is more than the {name} allows (at most {most}); {way_out}")
+    return model.getvalue()
 
 
 def _convert(
@@ -364,7 +401,7 @@ def _vocabularies(opt: Any, train: Split) -> list[dict[str, int]]:
     counts = [Counter(token for line in train.side(i) for token in line.split()) for i in (0, 1)]
     if opt.share_vocab:
         counts = [counts[0] + counts[1]] * 2
-    most = opt.vocab_size if opt.subword == "none" else None
+    most = (opt.vocab_size or VOCAB_SIZE) if opt.subword == "none" else None
     return [dict(sorted(count.items(), key=lambda item: (-item[1], item[0]))[:most]) for count in counts]
 
 

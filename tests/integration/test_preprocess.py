@@ -172,6 +172,40 @@ def test_more_than_fifty_thousand_words_are_all_kept(corpus, run):
     assert len(build_dynamic_fields(opt)["src"].base_field.vocab) == 50_010 + 2  # <unk>, <blank>
 
 
+@pytest.mark.parametrize("subword", ["sentencepiece", "bpe"])
+def test_joint_subwords_are_learned_from_both_sides(corpus, run, subword):
+    """One model, that of shared vocabularies, so the same tokens; but each side counts its own."""
+    corpus = {**corpus, "subword": subword}
+    run({**corpus, "joint_subwords": True, "save_data": "out/joint"})
+    run({**corpus, "share_vocab": True, "save_data": "out/shared"})
+    text = TextProcessing.load("out/joint.text.json")
+    assert text.src.model == text.tgt.model
+    assert text == TextProcessing.load("out/shared.text.json")
+    for side in ("src", "tgt"):
+        encoded = lines_of(f"out/joint.train.{side}")
+        assert encoded == lines_of(f"out/shared.train.{side}")
+        counts = Counter(token for line in encoded for token in line.split())
+        assert dict(line.split("\t") for line in lines_of(f"out/joint.vocab.{side}")) == {
+            token: str(count) for token, count in counts.items()
+        }
+    config = yaml.safe_load(Path("out/joint.yaml").read_text(encoding="utf-8"))
+    assert config["src_vocab"] != config["tgt_vocab"]
+    assert "share_vocab" not in config
+
+
+def test_merges_are_counted_not_subwords(corpus, run):
+    """aa, then aab: by hand, the most frequent pair first."""
+    write("train.de", ["aab aab aab", "aac"])
+    write("train.en", ["aab aac", "xy"])
+    corpus = {**corpus, "subword": "bpe", "vocab_size": None}
+    run({**corpus, "merges": 2, "joint_subwords": True})
+    assert lines_of("out/run.train.src") == ["aab aab aab", "aa@@ c"]
+    assert lines_of("out/run.train.tgt") == ["aab aa@@ c", "x@@ y"]
+    assert TextProcessing.load("out/run.text.json").src.model.split("\n")[1:] == ["a a", "aa b</w>", ""]
+    run({**corpus, "merges": 1, "save_data": "out/one"})
+    assert lines_of("out/one.train.src") == ["aa@@ b aa@@ b aa@@ b", "aa@@ c"]
+
+
 def test_vocab_size_caps_whole_words(corpus, run):
     write("train.de", ["a b b c c c", "d d d d <s> <s> <s> <s> <s>"])
     write("train.en", ["x", "y"])
@@ -302,6 +336,28 @@ def test_input_is_never_written_over(corpus, refused):
             {"tgt_seq_length": 1},
             "no train pair is left of 60 after filtering: 60 target over -tgt_seq_length 1",
         ),
+        ({"subword": "bpe", "merges": 9}, "-merges and -vocab_size both set the number of subwords"),
+        (
+            {"merges": 9, "vocab_size": None},
+            "-merges is for -subword bpe; use -vocab_size with -subword sentencepiece",
+        ),
+        (
+            {"subword": "bpe", "merges": 14000, "vocab_size": None},
+            "-merges 14000 is more than the source training text allows (at most ",
+        ),
+        (
+            {"subword": "bpe", "merges": 14000, "vocab_size": None, "joint_subwords": True},
+            "-merges 14000 is more than the training text allows (at most ",
+        ),
+        (
+            {"subword": "bpe", "merges": 1, "vocab_size": None, "train_src": "letters"},
+            "-merges 1 is more than the source training text allows (at most 0); use -subword none",
+        ),
+        ({"joint_subwords": True, "subword": "none"}, "-joint_subwords has no subword model to learn"),
+        (
+            {"joint_subwords": True, "share_vocab": True},
+            "-share_vocab has one subword model already; leave -joint_subwords out",
+        ),
         ({"vocab_sise": 70}, "unknown option -vocab_sise; did you mean -vocab_size?"),
         ({"save_data": None}, "-save_data"),
         ({"subword": "wordpiece"}, "invalid choice: 'wordpiece'"),
@@ -314,6 +370,7 @@ def test_mistakes_are_named_and_leave_nothing(corpus, refused, change, message):
     Path("latin1").write_bytes("gut\nschön\n".encode("latin-1") * 6)
     write("blank", ["", " \t"] * 30)
     write("blank12", [""] * 12)
+    write("letters", ["a b", "c"] * 30)
     assert message in refused({**corpus, **change})
 
 
