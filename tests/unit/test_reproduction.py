@@ -6,7 +6,6 @@ import json
 import re
 import statistics
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -216,13 +215,12 @@ except KeyboardInterrupt:
     pathlib.Path({str(tmp_path / "stopped")!r}).touch()
 """
 
-    def interrupt(seconds, sleep=time.sleep):
-        sleep(seconds)
+    def interrupt(schedule, process):
         if (tmp_path / "started").exists():
             raise KeyboardInterrupt
 
     runs = scripted(tmp_path, one=[script])
-    monkeypatch.setattr("onmt_varattn.reproduction.schedule.time.sleep", interrupt)
+    monkeypatch.setattr(Schedule, "_look", interrupt)
     with pytest.raises(KeyboardInterrupt):
         work(tmp_path, runs)
     assert (tmp_path / "stopped").exists()
