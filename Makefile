@@ -4,10 +4,13 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint bench bench-full docs clean install
+.PHONY: demo demo-full test test-slow lint bench bench-full docs clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
+
+demo-full: demo             ## the paper's tables on the toy corpus, in about half an hour
+	$(RUN) tools/reproduce.py toy -output demo/tables
 
 test: $(INSTALLED)          ## all tests but the slow ones
 	$(RUN) -m pytest -n 2

@@ -7,8 +7,12 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 COMMANDS = [
+    "align",
     "average_models",
     "build_vocab",
+    "evaluate",
+    "explore",
+    "plot_alignment",
     "preprocess",
     "release_model",
     "server",
@@ -25,6 +29,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     packages=find_packages(include=["onmt_varattn", "onmt_varattn.*"]),
+    package_data={"onmt_varattn.analysis": ["explorer.html"]},
     python_requires=">=3.10",
     install_requires=[
         "OpenNMT-py==2.3.0",
@@ -40,7 +45,17 @@ setup(
         "pyyaml",
     ],
     extras_require={
-        "dev": ["pytest", "pytest-xdist", "ruff", "mypy", "types-PyYAML", "sphinx", "myst-parser", "furo"],
+        "dev": [
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "mypy",
+            "types-PyYAML",
+            "selenium",
+            "sphinx",
+            "myst-parser",
+            "furo",
+        ],
     },
     entry_points={
         "console_scripts": [
