@@ -13,8 +13,9 @@ of its variance. So the perplexity by samples is too high rather than too low, t
 draws there are; its standard error tells of the draws' noise, not of that.
 """
 
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 from onmt_varattn.latent.alignment import Dirichlet
+from onmt_varattn.nmt.decoder import Alternatives, AttentionDecoder, KMax, Samples, exact, soft
 from onmt_varattn.nmt.loss import TestAttention, test_attention_of
 from onmt_varattn.nmt.reading import Reading
 
@@ -42,6 +44,23 @@ def natural_test(attention: str) -> str:
     return test_attention_of(SimpleNamespace(test_attention=None, kmax=0), attention).kind
 
 
+def way_of(k: int) -> str:
+    """The name of testing with the K most probable alignments; 0 is all."""
+    return f"kmax{k}" if k else "exact"
+
+
+@contextlib.contextmanager
+def decoding(decoder: AttentionDecoder, way: str, samples: int) -> Iterator[None]:
+    """Have the decoder mix alignments in this way of testing, for a while."""
+    before = decoder.alternatives
+    plain: dict[str, Alternatives] = {"exact": exact, "soft": soft, "samples": Samples(samples)}
+    decoder.alternatives = plain[way] if way in plain else KMax(int(way.removeprefix("kmax")))
+    try:
+        yield
+    finally:
+        decoder.alternatives = before
+
+
 @torch.no_grad()
 def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples: int = 10) -> Measures:
     """All that is to be known of a batch.
@@ -52,11 +71,11 @@ def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples:
         kmax: K above 0, for K-max.
         samples: draws a position, at least 2; for relaxed attention.
     """
-    soft = reading.mixture(TestAttention("soft"))
+    mean = reading.mixture(TestAttention("soft"))
     found = _sampled(reading, samples) if attention == "relaxed" else _enumerated(reading, kmax)
-    found.log_likelihood["soft"] = soft.log_marginal
+    found.log_likelihood["soft"] = mean.log_marginal
     if natural_test(attention) == "soft":
-        found.others["correct"] = soft.correct
+        found.others["correct"] = mean.correct
     found.others["prior_entropy"] = reading.prior.entropy()
     return found
 
@@ -68,7 +87,7 @@ def _enumerated(reading: Reading, kmax: Sequence[int]) -> Measures:
     likelihood = {"exact": reading.enumerated.log_marginal}
     for k in kmax:
         index, log_weights = p.kmax(k)
-        likelihood[f"kmax{k}"] = torch.logsumexp(log_weights + l.gather(1, index), 1)
+        likelihood[way_of(k)] = torch.logsumexp(log_weights + l.gather(1, index), 1)
     others = {
         "correct": reading.enumerated.correct,
         "exact_posterior_entropy": reading.exact_posterior.entropy(),
@@ -87,8 +106,8 @@ def _sampled(reading: Reading, samples: int) -> Measures:
     share = (found.log_likelihood - found.log_marginal.unsqueeze(1)).exp()  # R x samples, of mean 1
     others, variance = {"correct": found.correct}, {"samples": share.var(1) / samples}
     q = reading.posterior
-    if q is not None:
-        drawn = test.marginals(replace(positions, prior=positions.posterior), reading.emitter)
+    if positions.posterior is not None:
+        drawn = test.marginals(replace(positions, prior=positions.posterior), reading.emitter)  # from q
         l, kl = drawn.log_likelihood, q.kl(Dirichlet(positions.prior))
         others |= {"elbo": l.mean(1) - kl, "kl": kl, "posterior_entropy": q.entropy_of_mean()}
         variance["elbo"] = l.var(1) / samples
