@@ -25,6 +25,8 @@ FAINTEST = 0.004  # below half a shade of 256 nothing is drawn
 LONGEST_LABEL = 28  # characters
 SLANT = 45  # degrees, of source words
 GAP, MARK, KEY_HEIGHT, BAR_HEIGHT = 0.12, 0.14, 0.62, 0.1  # inches
+Frame = tuple[float, float, float, float]
+"""Left, bottom, width and height."""
 
 FORMATS = {
     ".png": {"Software": None},
@@ -213,7 +215,7 @@ def _words(axes: Any, words: Attention, layout: Layout, left: bool, right: bool)
     axes.tick_params(length=0, pad=3)
 
 
-def _keys(figure: Any, panel: Panel, layout: Layout, frame: tuple[float, float, float, float]) -> None:
+def _keys(figure: Any, panel: Panel, layout: Layout, frame: Frame) -> None:
     """Below a panel: each layer's name, its part of a cell, and the shades of its probabilities."""
     from matplotlib.cm import ScalarMappable
 
@@ -260,7 +262,7 @@ def _width(figure: Any, text: str, font: float) -> float:
     return float(width)
 
 
-def _fraction(frame: tuple[float, ...], width: float, height: float) -> tuple[float, ...]:
+def _fraction(frame: Frame, width: float, height: float) -> Frame:
     """Inches to parts of the figure."""
     left, bottom, wide, high = frame
     return left / width, bottom / height, wide / width, high / height

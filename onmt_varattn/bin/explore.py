@@ -1,0 +1,86 @@
+"""onmt_explore: write a page to look at a model's alignments."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from onmt_varattn.cli import Parser, run
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write, check_writable, read_lines
+
+
+def explore_parser() -> Parser:
+    """All options of onmt_explore."""
+    parser = Parser(description="Write a page (one HTML file) to look at a model's alignments.")
+    parser.add("-model", "--model", required=True, help="Checkpoint of a model trained with -attention.")
+    parser.add("-src", "--src", required=True, help="Source sentences.")
+    parser.add("-tgt", "--tgt", required=True, help="Their translations, line by line.")
+    parser.add("-output", "--output", required=True, help="Where to write the page, such as report.html.")
+    parser.add(
+        "-sentences",
+        "--sentences",
+        type=int,
+        default=500,
+        help="How many sentence pairs the page has, from the first on; blank ones are left out.",
+    )
+    parser.add(
+        "-kmax",
+        "--kmax",
+        type=int,
+        default=5,
+        help="Mark this many most probable alignments of each word, as K-max decoding takes them; 0: none.",
+    )
+    parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
+    parser.add("-seed", "--seed", type=int, default=1, help="For the samples of a relaxed model.")
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: explore(explore_parser().parse_args(args)))
+
+
+def explore(opt: Any) -> None:
+    """Read the sentences, write the page."""
+    check(opt)
+    from onmt_varattn.analysis.explorer import Explorer, Pair
+    from onmt_varattn.api import Model
+
+    both = zip(read_lines(opt.src), read_lines(opt.tgt), strict=True)
+    pairs = [Pair(line, *pair) for line, pair in enumerate(both, 1) if all(side.split() for side in pair)]
+    if not pairs:
+        raise UserError(f"{opt.src} and {opt.tgt} have no pair of sentences with words")
+    pairs = pairs[: opt.sentences]
+    explorer = Explorer(Model(opt.model, gpu=opt.gpu), opt.kmax)
+    torch.manual_seed(opt.seed)
+    bar = tqdm(explorer.sentences(pairs), total=len(pairs), unit=" sentences", desc="reading", disable=None)
+    found = dict(bar)
+    page = explorer.page([found[i] for i in range(len(pairs))], opt.model, (opt.src, opt.tgt))
+    with atomic_write(opt.output) as file:
+        file.write(page)
+    size = len(page.encode()) / 1e6
+    print(f"{len(pairs):,} sentence pairs written to {opt.output} ({size:.1f} MB); open it in a browser")
+
+
+def check(opt: Any) -> None:
+    """Refuse what can be refused before the model is loaded."""
+    if opt.sentences < 1:
+        raise UserError(f"-sentences {opt.sentences} must be at least 1")
+    if opt.kmax < 0:
+        raise UserError(f"-kmax {opt.kmax} must not be negative")
+    source, target = (len(read_lines(path)) for path in (opt.src, opt.tgt))
+    if source != target:
+        raise UserError(
+            f"{opt.src} has {source:,} lines and {opt.tgt} has {target:,}; parallel files need as many"
+        )
+    for name in ("model", "src", "tgt"):
+        if os.path.realpath(getattr(opt, name)) == os.path.realpath(opt.output):
+            raise UserError(f"-output {opt.output} is -{name} and would be written over")
+    check_writable(opt.output)
+
+
+if __name__ == "__main__":
+    main()
