@@ -1,4 +1,4 @@
-"""Score models on a translated text; see docs/evaluation.md."""
+"""Score models from a checkout; the same as onmt_evaluate."""
 
 from onmt_varattn.bin.evaluate import main
 

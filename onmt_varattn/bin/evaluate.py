@@ -399,7 +399,7 @@ def number(value: float | None, digits: int, error: float | None = None) -> str:
     """A number, perhaps with its standard error; "-" for none."""
     if value is None:
         return "-"
-    return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+    return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.2g}")
 
 
 if __name__ == "__main__":
