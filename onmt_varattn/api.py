@@ -60,9 +60,11 @@ class Model:
         import onmt.translate
         from onmt.translate.translator import Translator
 
+        from onmt_varattn.nmt.model import choose_alternatives
         from onmt_varattn.nmt.translator import Nowhere
 
         opt = self._parse({**self._options, **options})
+        choose_alternatives(self.model, opt)
         translator = Translator.from_opt(
             self.model,
             self.fields,

@@ -13,9 +13,8 @@ of its variance. So the perplexity by samples is too high rather than too low, t
 draws there are; its standard error tells of the draws' noise, not of that.
 """
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,6 @@ from typing import Any
 import torch
 
 from onmt_varattn.latent.alignment import Dirichlet
-from onmt_varattn.nmt.decoder import Alternatives, AttentionDecoder, KMax, Samples, exact, soft
 from onmt_varattn.nmt.loss import TestAttention, test_attention_of
 from onmt_varattn.nmt.reading import Reading
 
@@ -49,16 +47,11 @@ def way_of(k: int) -> str:
     return f"kmax{k}" if k else "exact"
 
 
-@contextlib.contextmanager
-def decoding(decoder: AttentionDecoder, way: str, samples: int) -> Iterator[None]:
-    """Have the decoder mix alignments in this way of testing, for a while."""
-    before = decoder.alternatives
-    plain: dict[str, Alternatives] = {"exact": exact, "soft": soft, "samples": Samples(samples)}
-    decoder.alternatives = plain[way] if way in plain else KMax(int(way.removeprefix("kmax")))
-    try:
-        yield
-    finally:
-        decoder.alternatives = before
+def decoding_options(way: str, samples: int) -> dict[str, Any]:
+    """The options of onmt_translate that decode in this way of testing."""
+    if way == "samples":
+        return {"attention_samples": samples}
+    return {"test_attention": way} if way in ("exact", "soft") else {"kmax": int(way.removeprefix("kmax"))}
 
 
 @torch.no_grad()

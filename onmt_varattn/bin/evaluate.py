@@ -254,7 +254,7 @@ def counted(readings: "Iterable[Reading]", bar: Any) -> "Iterator[Reading]":
 
 def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[str, float], str]:
     """BLEU for the natural way of testing and for each K; and sacreBLEU's signature."""
-    from onmt_varattn.analysis.evaluation import decoding, natural_test, way_of
+    from onmt_varattn.analysis.evaluation import decoding_options, natural_test, way_of
 
     attention = model.model_opt.attention
     others = (
@@ -268,10 +268,10 @@ def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[s
         for way in ways:
             torch.manual_seed(opt.seed)
             translations: list[str] = []
-            with decoding(model.model.decoder, way, opt.samples):
-                for start in range(0, len(text.source), step):
-                    translations += model.translate(text.source[start : start + step])
-                    bar.update(min(step, len(text.source) - start))
+            options = decoding_options(way, opt.samples)
+            for start in range(0, len(text.source), step):
+                translations += model.translate(text.source[start : start + step], **options)
+                bar.update(min(step, len(text.source) - start))
             scores[way] = bleu.corpus_score(translations, [text.target]).score
     return scores, str(bleu.get_signature())
 

@@ -23,13 +23,14 @@ DECODING_SAMPLES = 10  # of a Dirichlet prior, unless said otherwise
 class AlignmentModel(NMTModel):
     """Encoder, attention decoder, and for some objectives a posterior.
 
-    The loss, not the model, knows the objective.
+    What the objective computes is the loss's business, not the model's.
 
     Args:
         encoder: OpenNMT's.
         decoder: ours.
         posterior: the inference network; never asked in translation.
         flat_posterior: have a uniform posterior in its place (to be refined).
+        attention: the name of the objective that it is trained with.
     """
 
     decoder: AttentionDecoder
@@ -40,9 +41,10 @@ class AlignmentModel(NMTModel):
         decoder: AttentionDecoder,
         posterior: Posterior | None = None,
         flat_posterior: bool = False,
+        attention: str = "soft",
     ) -> None:
         super().__init__(encoder, decoder)
-        self.posterior, self.flat_posterior = posterior, flat_posterior
+        self.posterior, self.flat_posterior, self.attention = posterior, flat_posterior, attention
 
     def forward(
         self, src: Tensor, tgt: Tensor, lengths: Tensor, bptt: bool = False, with_align: bool = False
@@ -89,7 +91,7 @@ def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
             opt, source_embeddings.embedding_size, target_embeddings.embedding_size
         )
     decoder = AttentionDecoder.from_opt(opt, target_embeddings)
-    return AlignmentModel(encoder, decoder, posterior, flat_posterior=opt.posterior == "svi")
+    return AlignmentModel(encoder, decoder, posterior, opt.posterior == "svi", opt.attention)
 
 
 def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
@@ -138,11 +140,18 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
             raise UserError("-int8 is for the CPU; leave out -gpu")
         layers = {nn.Linear} if isinstance(model, AlignmentModel) else None  # our RNN reads its weights
         torch.ao.quantization.quantize_dynamic(model, layers, inplace=True)
-    if isinstance(model, AlignmentModel):
-        model.decoder.alternatives = alternatives_of(opt, model_opt.attention)
-    else:
-        check_test(opt, None)
+    choose_alternatives(model, opt)
     return checkpoint["vocab"], model.eval(), model_opt
+
+
+def choose_alternatives(model: nn.Module, opt: Any) -> None:
+    """Have a model, or all models of an ensemble, decode as the options say."""
+    models = list(getattr(model, "models", [model]))
+    for one in models:
+        if isinstance(one, AlignmentModel):
+            one.decoder.alternatives = alternatives_of(opt, one.attention)
+        else:
+            check_test(opt, None)
 
 
 def alternatives_of(opt: Any, attention: str) -> Alternatives:

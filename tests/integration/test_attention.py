@@ -131,15 +131,20 @@ def test_the_posterior_never_influences_a_translation(data, toy, tmp_path):
 
 def test_ways_of_decoding_differ_and_large_k_is_exact(model, toy):
     lines = (toy / "test.de").read_text("utf-8").splitlines()
-    loaded = {way: onmt_varattn.load(str(model), max_length=12, **options) for way, options in {
-        "soft": {}, "exact": {"test_attention": "exact"}, "k1": {"kmax": 1}, "k99": {"kmax": 99},
-    }.items()}  # fmt: skip
+    ways = {"soft": {}, "exact": {"test_attention": "exact"}, "k1": {"kmax": 1}, "k99": {"kmax": 99}}
+    loaded = {way: onmt_varattn.load(str(model), max_length=12, **options) for way, options in ways.items()}
     out = {way: m.translate(lines, with_score=True) for way, m in loaded.items()}
     assert [t for t, _ in out["k99"]] == [t for t, _ in out["exact"]]
     for (_, a), (_, b) in zip(out["k99"], out["exact"], strict=True):
         assert a == pytest.approx(b, abs=1e-4)
     scores = {way: [score for _, score in pairs] for way, pairs in out.items()}
     assert scores["soft"] != scores["exact"] != scores["k1"]
+    for both in ([model], [model, model]):  # an ensemble of a model with itself is that model
+        one = onmt_varattn.load(*map(str, both), max_length=12)
+        for way in ("k1", "exact", "soft"):
+            asked = one.translate(lines, with_score=True, **ways[way])
+            assert [t for t, _ in asked] == [t for t, _ in out[way]], "options of a call hold for the call"
+            assert [s for _, s in asked] == pytest.approx(scores[way], abs=1e-4)
 
 
 def test_exact_scores_do_not_depend_on_the_batch(data, toy, tmp_path):

@@ -121,17 +121,6 @@ def test_bleu_is_that_of_translating_with_the_same_settings(model, text, tmp_pat
     assert f"BLEU = {right['soft']:.2f} (soft) | kmax1 {right['kmax1']:.2f}" in capsys.readouterr().out
 
 
-def test_decoding_leaves_the_model_as_it_was(model):
-    from onmt_varattn.analysis.evaluation import decoding
-
-    decoder = onmt_varattn.load(str(model)).model.decoder
-    before = decoder.alternatives
-    with pytest.raises(KeyboardInterrupt), decoding(decoder, "kmax2", 10):
-        assert decoder.alternatives.k == 2
-        raise KeyboardInterrupt
-    assert decoder.alternatives is before
-
-
 def test_a_relaxed_model_is_sampled_as_the_seed_says(latent, text, tmp_path, capsys):
     relaxed = latent / "relaxed_step_10.pt"
     words = ["-model", relaxed, "-samples", 4, "-bleu", "-beam", 2, "-max_length", 5]
