@@ -10,8 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from onmt_varattn import opts
+from onmt_varattn.bin.align import align_parser
 from onmt_varattn.bin.average_models import average_parser
 from onmt_varattn.bin.build_vocab import vocabulary_parser
+from onmt_varattn.bin.evaluate import evaluate_parser
+from onmt_varattn.bin.explore import explore_parser
+from onmt_varattn.bin.plot_alignment import plot_alignment_parser
 from onmt_varattn.bin.preprocess import preprocess_parser
 from onmt_varattn.bin.release_model import release_parser
 from onmt_varattn.bin.server import server_parser
@@ -30,6 +34,10 @@ def parsers() -> dict[str, Parser]:
         "onmt_translate": translate_parser(),
         "onmt_translate_dynamic": translate_parser(dynamic=True),
         "onmt_preprocess": preprocess_parser(),
+        "onmt_evaluate": evaluate_parser(),
+        "onmt_align": align_parser(),
+        "onmt_plot_alignment": plot_alignment_parser(),
+        "onmt_explore": explore_parser(),
         "onmt_build_vocab": vocabulary_parser(),
         "onmt_average_models": average_parser(),
         "onmt_release_model": release_parser(),
