@@ -85,6 +85,7 @@ WAYS = [
     "-beam 1 -random_sampling_topk -1 -seed 3 -batch_size 4",
     "-beam 3 -n_best 2 -random_sampling_topk 5 -seed 3 -batch_size 4",
     "-beam 3 -kmax 2 -batch_size 100 -batch_type tokens",
+    "-beam 2 -batch_size 4 -verbose",  # lines are not sorted by length
 ]
 
 
