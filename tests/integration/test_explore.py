@@ -303,6 +303,21 @@ def test_hover_and_focus_show_the_models_numbers(page, report, variational):
         assert f"prior {right[0]}, posterior {right[1]}, exact posterior {right[2]}" in text(page, "#said")
 
 
+def test_keys_never_lead_under_the_strip(page, report):
+    rows = len(data_of(report)["sentences"][0]["target"])
+    metrics = {"width": 1280, "height": 480, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.execute_script("document.querySelector('tr:last-child td.z').focus()")
+        for row in reversed(range(rows)):
+            focused = page.switch_to.active_element
+            assert focused.get_attribute("data-j") == str(row)
+            assert page.execute_script(SEEN, focused), row
+            press(page, "ARROW_UP")
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_search_and_sorting(page, report):
     sentences = data_of(report)["sentences"][:FEW]
     word = sentences[5]["text"][1].split()[1]
