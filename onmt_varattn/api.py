@@ -224,7 +224,7 @@ class Model:
         parser.error = _raise  # type: ignore[method-assign]
         words = ["-model", *self._models, "-src", "given by the caller"]
         for name, value in options.items():
-            if name in ("model", "src", "tgt", "output", "src_feats"):
+            if name in ("model", "src", "tgt", "output", "src_feats", "report_align", "dump_attention"):
                 raise UserError(
                     f"'{name}' is for the command line; translate() takes sentences and returns them"
                 )

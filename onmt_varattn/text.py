@@ -155,7 +155,12 @@ class TextSide:
     def words(self, tokens: Sequence[str]) -> list[int]:
         """Which word, counted from 0, each token is a part of."""
         if self.subword == "sentencepiece":
-            starts = [i == 0 or token.startswith(SPACE_MARKER) for i, token in enumerate(tokens)]
+            # A model may write a marker alone and then a word with its own: one word, as decoded.
+            before = ["", *tokens[:-1]]
+            starts = [
+                i == 0 or (token.startswith(SPACE_MARKER) and before[i] != SPACE_MARKER)
+                for i, token in enumerate(tokens)
+            ]
         elif self.subword == "bpe":
             starts = [not token.endswith(JOIN_MARKER) for token in ["", *tokens[:-1]]]
         else:

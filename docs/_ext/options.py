@@ -78,7 +78,8 @@ def _our_groups() -> set[str]:
     for add in (opts.model_opts, opts.train_opts, opts.translate_opts):
         scratch = Parser()
         builtin = {group.title for group in scratch._action_groups}
-        scratch.add("-global_attention", choices=[])  # model_opts changes OpenNMT's
+        scratch.add("-global_attention", choices=[])  # model_opts and translate_opts change OpenNMT's
+        scratch.add("-report_align")
         add(scratch)
         ours |= {group.title for group in scratch._action_groups} - builtin
     return ours

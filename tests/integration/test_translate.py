@@ -228,12 +228,6 @@ def test_translate_dynamic_takes_raw_text_or_applies_transforms(model, toy, data
     assert output.read_text("utf-8").split("\n")[:-1] == right
 
 
-def test_report_align_is_refused_for_now(model, source, tmp_path, capsys):
-    words = ["-model", model, "-src", source, "-output", tmp_path / "out", "-report_align"]
-    assert call(translate.main, *words) == 2
-    assert "-attn_debug" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("way", [{}, {"kmax": 2}, {"test_attention": "exact"}])
 def test_the_server_translates_raw_text(model, raw, tmp_path, way):
     conf = {

@@ -18,6 +18,7 @@ def test_words_get_the_weight_of_their_tokens():
     ("subword", "tokens", "words"),
     [
         ("sentencepiece", ["▁a", "b", "▁c", "▁", "d"], [0, 0, 1, 2, 2]),
+        ("sentencepiece", ["▁a", "▁", "▁b", "▁c"], [0, 1, 1, 2]),  # a mark too many
         ("sentencepiece", ["b", "▁c"], [0, 1]),  # a first piece without its mark
         ("bpe", ["a@@", "b", "c", "d@@", "e@@", "f"], [0, 0, 1, 2, 2, 2]),
         ("none", ["a@@", "▁b"], [0, 1]),

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import report
 from benchmarks.measure import Task, measure
-from tests.conftest import ROOT
 from onmt_varattn import pages
+from tests.conftest import ROOT
 
 SMALL = (("words", 60), ("batch", 2), ("source", 5), ("target", 4), ("embeddings", 8), ("memory", 8))
 SIZES = (*SMALL, ("decoder", 8), ("attention", 8))
