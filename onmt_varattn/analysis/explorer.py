@@ -118,7 +118,8 @@ class Explorer:
         estimator = getattr(self.opt, "attention_estimator", None)
         by = f" by {estimator}" if estimator not in (None, "none") else ""
         names = " → ".join(os.path.basename(path) for path in files)
-        return f"{self.attention} attention{by} · {len(sentences):,} sentence pair{'s' * (len(sentences) > 1)} of {names}"
+        pairs = f"{len(sentences):,} sentence pair{'s' * (len(sentences) > 1)}"
+        return f"{self.attention} attention{by} · {pairs} of {names}"
 
     def _figures(self, sentences: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
         """Perplexities, and means a token."""
