@@ -76,8 +76,14 @@ def train_opts(parser: Any) -> None:
     add(
         "attention_warmup_steps",
         type=int,
-        help="First train soft attention for this many steps (relaxed: the bound of hard attention by "
-        "enumeration), while the posterior is fitted to the prior. Default: 1000 for relaxed, else 0.",
+        help="First train a simpler objective for this many steps, while the posterior is fitted to the "
+        "prior. Default: 1000 for relaxed, else 0.",
+    )
+    add(
+        "attention_warmup",
+        choices=["soft", "hard"],
+        help="What is trained first: soft attention, or the bound of hard attention by enumeration. "
+        "Default: hard for relaxed, else soft.",
     )
     add("baseline", choices=["soft", "average", "none"], help="Baseline of sampled rewards. Default: soft.")
     add("kl_weight", type=float, help="Weight of KL(posterior, prior). Default: 1.")
@@ -300,6 +306,10 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
     "attention_warmup_steps": (
         lambda opt: opt.attention != "soft",
         lambda opt: 1000 if opt.attention == "relaxed" else 0,
+    ),
+    "attention_warmup": (
+        lambda opt: opt.attention != "soft",
+        lambda opt: "hard" if opt.attention == "relaxed" else "soft",
     ),
     "baseline": (lambda opt: estimator_of(opt).needs_baseline, "soft"),
     "kl_weight": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 1.0),

@@ -100,6 +100,7 @@ class Schedule:
     temperature: float = 1.0
     least_temperature: float = 1.0
     anneal_steps: int = 1
+    warm_up_objective: str = "soft"
 
     def kl_weight_at(self, step: int) -> float:
         """Grows linearly from 0; counted from the end of the warm-up."""
@@ -126,7 +127,7 @@ class TrainingLoss(AlignmentLossCompute):
         super().__init__(model, padding, smoothing)
         self.objective, self.schedule = objective, schedule
         enumerated = Enum(Settings())
-        self.first = Hard(enumerated) if objective.prior is Dirichlet else Soft(enumerated)
+        self.first = {"soft": Soft, "hard": Hard}[schedule.warm_up_objective](enumerated)
         self.step = 1
 
     def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
@@ -279,6 +280,7 @@ def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> Alig
         opt.gumbel_temperature or 1.0,
         opt.gumbel_min_temperature or opt.gumbel_temperature or 1.0,
         opt.gumbel_anneal_steps or 1,
+        opt.attention_warmup or "soft",
     )
     describe(opt)
     return TrainingLoss(model, padding, opt.label_smoothing, objective, schedule)
@@ -294,7 +296,7 @@ def describe(opt: Any) -> None:
         parts.append(f"with posterior {opt.posterior}{network}")
     steps = opt.attention_warmup_steps
     if steps:
-        first = "hard attention by enum" if opt.attention == "relaxed" else "soft attention"
+        first = {"soft": "soft attention", "hard": "hard attention by enum"}[opt.attention_warmup]
         parts.append(f"after {steps} steps of {first}")
     logger.info("Attention: %s", " ".join(parts))
     if steps and steps >= opt.train_steps > 0:

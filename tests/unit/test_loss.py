@@ -238,3 +238,22 @@ def test_an_external_posterior_spreads_its_mass_over_the_links():
     assert found[1, 1].tolist() == pytest.approx([0.1, 0.9, 0, 0])
     assert found[2, 0].tolist() == pytest.approx([0.25] * 4), "no link: uniform"
     assert found[2, 1].tolist() == pytest.approx([0.5, 0.5, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "first"),
+    [
+        ("-attention variational", "soft"),
+        ("-attention variational -attention_warmup hard", "hard -attention_estimator enum"),
+        ("-attention relaxed", "hard -attention_estimator enum"),
+        ("-attention relaxed -attention_warmup soft", "soft"),
+    ],
+)
+def test_the_warm_up_trains_the_objective_it_is_told_to(flags, first):
+    """Up to the divergence of the posterior, which is reported."""
+    model, opt = models.model(f"{flags} -attention_warmup_steps 5")
+    _, found = models.loss_of(model, opt, models.batch())
+    simple, simple_opt = models.model(f"-attention {first}")
+    simple.load_state_dict(model.state_dict(), strict=False)
+    _, right = models.loss_of(simple, simple_opt, models.batch())
+    assert found.loss == pytest.approx(right.loss, rel=1e-12)
