@@ -13,7 +13,7 @@ from tqdm import tqdm
 from onmt_varattn.text import TextSide
 
 CHUNK = 256  # pairs that a worker process takes at a time
-BLOCK = 64 * CHUNK  # pairs on their way at once: a pool would read the whole corpus ahead
+BLOCK = 64 * CHUNK  # pairs on their way at once; a pool by itself would heap up what is done
 LONGEST_WORD = 1000  # characters, as in Moses's clean-corpus-n
 
 Pair = tuple[str, str]
