@@ -87,6 +87,11 @@ class Model:
         return results if opt.n_best > 1 else [best[0] for best in results]
 
     @property
+    def name(self) -> str:
+        """Its checkpoints."""
+        return " ".join(self._models)
+
+    @property
     def kinds(self) -> list[str]:
         """The distributions over alignments that this model has, for `attention`."""
         from onmt_varattn.nmt.model import AlignmentModel
@@ -150,7 +155,7 @@ class Model:
         from onmt_varattn.nmt.reading import Reader
 
         if not isinstance(self.model, AlignmentModel):
-            raise UserError(f"{' '.join(self._models)}: not a single model trained with -attention")
+            raise UserError(f"{self.name}: not a single model trained with -attention")
         reader = Reader(self.model, self.fields, self.model_opt, batch_size)
         return reader.read([(source.tokens, target.tokens) for source, target in pairs])
 
@@ -167,17 +172,16 @@ class Model:
                 continue
             if kind not in ("prior", "posterior", "exact"):
                 raise UserError(f"there is no attention '{kind}'; there are prior, posterior and exact")
-            name = " ".join(self._models)
             if not isinstance(self.model, AlignmentModel):
-                raise UserError(f"{name}: only a single model trained with -attention has '{kind}'")
+                raise UserError(f"{self.name}: only a single model trained with -attention has '{kind}'")
             attention = self.model_opt.attention
             if kind == "exact":
                 raise UserError(
-                    f"{name}: a model trained with -attention {attention} mixes positions, so it has no "
+                    f"{self.name}: a model trained with -attention {attention} mixes positions, so it has no "
                     "single alignments to enumerate; use prior or posterior"
                 )
             raise UserError(
-                f"{name}: this model, trained with -attention {attention}, has no posterior network; "
+                f"{self.name}: this model, trained with -attention {attention}, has no posterior network; "
                 "use exact, the true posterior, or train with -attention variational"
             )
 

@@ -40,6 +40,23 @@ def read_lines(path: str) -> list[str]:
     return decoded
 
 
+def read_parallel(source_path: str, target_path: str) -> list[tuple[str, str]]:
+    """The sentence pairs of two files.
+
+    Raises:
+        UserError: a file is missing or empty, or they have different numbers of lines.
+    """
+    source, target = read_lines(source_path), read_lines(target_path)
+    if len(source) != len(target):
+        raise UserError(
+            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
+            "parallel files need as many"
+        )
+    if not source:
+        raise UserError(f"{source_path}: the file is empty")
+    return list(zip(source, target, strict=True))
+
+
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file that takes the place of `path` only once it is written whole and is on disk.

@@ -187,10 +187,3 @@ def score(
         tokens += sum(reading.target_lengths)
         _add(sums, measure(reading, attention, kmax, samples))
     return Scores.of(sums, attention, tokens, words)
-
-
-def share_unknown(sentences: Iterable[Sequence[str]], vocabulary: Iterable[str]) -> float:
-    """How many of the tokens, from 0 to 1, are not in a vocabulary."""
-    known = set(vocabulary)
-    tokens = [token for sentence in sentences for token in sentence]
-    return sum(token not in known for token in tokens) / len(tokens)

@@ -16,12 +16,13 @@ from onmt_varattn.analysis.alignment import (
     threshold_links,
 )
 from onmt_varattn.analysis.attention import by_words
+from onmt_varattn.analysis.fit import warn_of_unknown
 from onmt_varattn.analysis.symmetry import METHODS, symmetrize
 from onmt_varattn.api import Model
 from onmt_varattn.bin.translate import check_output
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, read_lines
+from onmt_varattn.files import atomic_write, read_lines, read_parallel
 from onmt_varattn.text import Sentence
 
 KINDS = {"posterior": "posterior", "exact": "exact_posterior", "prior": "prior"}
@@ -92,6 +93,7 @@ def align(opt: Any) -> None:
     reverse = Model(opt.reverse_model, gpu=opt.gpu) if opt.reverse_model else None
     kind = choose_kind(opt.kind, [model, *([reverse] if reverse else [])])
     pairs = sentences(model, lines)
+    warn_of_unknown(model, pairs, opt.src, opt.tgt)
     gold = None
     if gold_lines is not None:
         gold = [read_gold(opt, i, line, pairs[i]) for i, line in enumerate(gold_lines)]
@@ -100,6 +102,7 @@ def align(opt: Any) -> None:
     else:
         swapped = [(target, source) for source, target in lines]
         swapped_pairs = sentences(reverse, swapped)
+        warn_of_unknown(reverse, swapped_pairs, opt.tgt, opt.src)
         check_units(opt, pairs, swapped_pairs)
         forward = find_links(model, lines, pairs, kind, opt)
         backward = find_links(reverse, swapped, swapped_pairs, kind, opt)
@@ -129,19 +132,6 @@ def check_options(opt: Any) -> None:
     opt.symmetrize = opt.symmetrize or DEFAULT_SYMMETRY
     inputs = ("model", "src", "tgt", "reverse_model", "gold")
     check_output("output", opt.output, [(name, getattr(opt, name)) for name in inputs])
-
-
-def read_parallel(source_path: str, target_path: str) -> Lines:
-    """The sentence pairs of two files."""
-    source, target = read_lines(source_path), read_lines(target_path)
-    if len(source) != len(target):
-        raise UserError(
-            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
-            "parallel files need as many"
-        )
-    if not source:
-        raise UserError(f"{source_path}: the file is empty")
-    return list(zip(source, target, strict=True))
 
 
 def choose_kind(wanted: str | None, models: Sequence[Model]) -> str:

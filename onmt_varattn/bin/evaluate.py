@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,13 @@ import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines
+from onmt_varattn.files import atomic_write, check_writable, read_parallel
 from onmt_varattn.plugin import register
 
 if TYPE_CHECKING:
     from onmt_varattn.api import Model
     from onmt_varattn.nmt.reading import Reading
 
-MOST_UNKNOWN = 0.3  # of the tokens, before it is said that model and text hardly fit
 BATCHES_TRANSLATED = 4  # at a time, sorted by length: between two steps of the progress bar
 DECODING = ("beam", "length_penalty", "alpha", "eos_norm", "max_length")
 
@@ -148,14 +146,8 @@ def metric(opt: Any, lowercase: bool) -> sacrebleu.BLEU:
 
 def read_text(src: str, tgt: str) -> Text:
     """Two files of equal length without blank lines."""
-    text = Text(read_lines(src), read_lines(tgt))
-    if len(text.source) != len(text.target):
-        raise UserError(
-            f"{src} has {len(text.source)} lines and {tgt} has {len(text.target)}; "
-            "parallel files need as many"
-        )
-    if not text.source:
-        raise UserError(f"{src}: the file is empty")
+    source, target = zip(*read_parallel(src, tgt), strict=True)
+    text = Text(list(source), list(target))
     for path, lines in ((src, text.source), (tgt, text.target)):
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -188,10 +180,10 @@ def load(path: str, opt: Any) -> "Model":
 def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str, Any]:
     """All that is known of a model, as it is written."""
     from onmt_varattn.analysis.evaluation import score
+    from onmt_varattn.analysis.fit import warn_of_unknown
 
     pairs = [pair_of(model, i, text, opt) for i in range(len(text.source))]
-    unknown = unknown_shares(model, pairs)
-    warn_of_unknown(path, unknown, opt)
+    unknown = warn_of_unknown(model, pairs, opt.src, opt.tgt)
     attention = model.model_opt.attention
     torch.manual_seed(opt.seed)
     with tqdm(total=len(pairs), unit=" sentences", desc=f"scoring {path}", disable=None) as bar:
@@ -222,27 +214,6 @@ def pair_of(model: "Model", i: int, text: Text, opt: Any) -> Any:
             f"{opt.src} or {opt.tgt}, line {i + 1}: the model sees no word in it; "
             "take the line out of both files"
         ) from None
-
-
-def unknown_shares(model: "Model", pairs: Sequence[Any]) -> dict[str, float]:
-    """How much of the text, from 0 to 1, is not in the vocabularies."""
-    from onmt_varattn.analysis.evaluation import share_unknown
-
-    return {
-        side: share_unknown([pair[i].tokens for pair in pairs], model.fields[side].base_field.vocab.itos)
-        for i, side in enumerate(("src", "tgt"))
-    }
-
-
-def warn_of_unknown(path: str, unknown: dict[str, float], opt: Any) -> None:
-    """Say that numbers mean little where a model sees unknown tokens only."""
-    for side, share in unknown.items():
-        if share > MOST_UNKNOWN:
-            print(
-                f"warning: {path} does not know {share:.0%} of the tokens of {getattr(opt, side)}; is it a "
-                "model for this text (its language, case and tokenisation)?",
-                file=sys.stderr,
-            )
 
 
 def counted(readings: "Iterable[Reading]", bar: Any) -> "Iterator[Reading]":

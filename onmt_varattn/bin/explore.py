@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines
+from onmt_varattn.files import atomic_write, check_writable, read_parallel
 
 
 def explore_parser() -> Parser:
@@ -47,14 +47,17 @@ def explore(opt: Any) -> None:
     """Read the sentences, write the page."""
     check(opt)
     from onmt_varattn.analysis.explorer import Explorer, Pair
+    from onmt_varattn.analysis.fit import warn_of_unknown
     from onmt_varattn.api import Model
 
-    both = zip(read_lines(opt.src), read_lines(opt.tgt), strict=True)
-    pairs = [Pair(line, *pair) for line, pair in enumerate(both, 1) if all(side.split() for side in pair)]
-    if not pairs:
+    every = read_parallel(opt.src, opt.tgt)
+    whole = [Pair(line, *pair) for line, pair in enumerate(every, 1) if all(side.split() for side in pair)]
+    if not whole:
         raise UserError(f"{opt.src} and {opt.tgt} have no pair of sentences with words")
-    pairs = pairs[: opt.sentences]
-    explorer = Explorer(Model(opt.model, gpu=opt.gpu), opt.kmax)
+    pairs = whole[: opt.sentences]
+    model = Model(opt.model, gpu=opt.gpu)
+    explorer = Explorer(model, opt.kmax)
+    warn_of_unknown(model, [model.sentences(pair.source, pair.target) for pair in pairs], opt.src, opt.tgt)
     torch.manual_seed(opt.seed)
     bar = tqdm(explorer.sentences(pairs), total=len(pairs), unit=" sentences", desc="reading", disable=None)
     found = dict(bar)
@@ -63,6 +66,10 @@ def explore(opt: Any) -> None:
         file.write(page)
     size = len(page.encode()) / 1e6
     print(f"{len(pairs):,} sentence pairs written to {opt.output} ({size:.1f} MB); open it in a browser")
+    if blank := len(every) - len(whole):
+        print(f"left out: {blank:,} pairs with a blank side")
+    if more := len(whole) - len(pairs):
+        print(f"left out: {more:,} pairs beyond -sentences {opt.sentences}")
 
 
 def check(opt: Any) -> None:
@@ -71,11 +78,7 @@ def check(opt: Any) -> None:
         raise UserError(f"-sentences {opt.sentences} must be at least 1")
     if opt.kmax < 0:
         raise UserError(f"-kmax {opt.kmax} must not be negative")
-    source, target = (len(read_lines(path)) for path in (opt.src, opt.tgt))
-    if source != target:
-        raise UserError(
-            f"{opt.src} has {source:,} lines and {opt.tgt} has {target:,}; parallel files need as many"
-        )
+    read_parallel(opt.src, opt.tgt)
     for name in ("model", "src", "tgt"):
         if os.path.realpath(getattr(opt, name)) == os.path.realpath(opt.output):
             raise UserError(f"-output {opt.output} is -{name} and would be written over")

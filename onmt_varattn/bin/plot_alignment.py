@@ -74,11 +74,14 @@ def plot_alignment(opt: Any) -> None:
 def panels(opt: Any, source: str, target: str) -> list[Any]:
     """The model's own distributions, and with -compare both models' priors."""
     from onmt_varattn.analysis.figures import Panel
+    from onmt_varattn.analysis.fit import warn_of_unknown
     from onmt_varattn.api import Model
 
     paths = [opt.model, *([opt.compare] if opt.compare else [])]
     models = [Model(path, gpu=opt.gpu) for path in paths]
     models[0].check_kinds(opt.kinds)
+    for model in models:
+        warn_of_unknown(model, [model.sentences(source, target)], opt.src or "-source", opt.tgt or "-target")
     kinds = dict.fromkeys([*opt.kinds, "prior"])
     own, *others = [
         next(model.attentions([(source, target)], list(kinds) if model is models[0] else ["prior"]))[1]

@@ -67,6 +67,10 @@ class Categorical:
         """KL(self, other) in nats: ... ."""
         return self.expectation(_finite(self.log_probs) - _finite(other.log_probs))
 
+    def misfit(self, other: "Categorical") -> Tensor:
+        """What to minimise to become like the other, which stays as it is: KL(self, other): ... ."""
+        return self.kl(Categorical(other.scores.detach()))
+
     def argmax(self) -> Tensor:
         """The most probable position: ... ."""
         return self.scores.argmax(-1)
@@ -184,6 +188,19 @@ class Dirichlet:
             + self._sum(torch.lgamma(beta) - torch.lgamma(alpha))
             + self._sum((alpha - beta) * (torch.digamma(alpha) - torch.digamma(self.total).unsqueeze(-1)))
         )
+
+    def misfit(self, other: "Dirichlet") -> Tensor:
+        """What to minimise to become like the other, which keeps its mean: ... .
+
+        Half the mean squared distance of log concentrations: the divergence has the same minimum, but
+        grows with the concentrations to thousands of nats, and its gradient would drown all others.
+        The mean does not change when all concentrations of the other are multiplied by one number;
+        that freedom is used up by drawing its mean log concentration to zero.
+        """
+        own, others = self.concentration.log(), other.concentration.log()
+        positions = self.real.sum(-1)
+        distance = self._sum((own - others.detach()).square()) / positions
+        return (distance + (self._sum(others) / positions).square()) / 2
 
     def argmax(self) -> Tensor:
         """The position with the largest expected share: ... ."""

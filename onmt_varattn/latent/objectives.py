@@ -224,9 +224,8 @@ def warm_up(first: Objective, objective: Objective, positions: Positions, emitte
     outcome = first(positions, emitter)
     if not objective.has_posterior or positions.posterior is None:
         return outcome
-    q, p = objective.estimator.distribution(positions.posterior), objective.prior(positions.prior.detach())
-    distance = q.kl(p).sum()
-    return Loss(outcome.loss + distance, {**outcome.report, "kl": distance.detach()})
+    q, p = objective.estimator.distribution(positions.posterior), objective.prior(positions.prior)
+    return Loss(outcome.loss + q.misfit(p).sum(), {**outcome.report, "kl": q.kl(p).detach().sum()})
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 import torch
 
-from onmt_varattn.latent.alignment import Categorical, Dirichlet
+from onmt_varattn.latent.alignment import MINUS_INFINITY, Categorical, Dirichlet
 
 LENGTHS = (5, 3, 1)
 
@@ -119,3 +119,29 @@ def test_dirichlet_stays_finite_in_float32_for_any_score():
 def test_entropy_of_the_mean():
     scores, found = dirichlet()
     torch.testing.assert_close(found.entropy_of_mean(), Categorical(scores).entropy(), rtol=0, atol=1e-12)
+
+
+def test_a_dirichlet_is_like_another_where_their_misfit_is_least():
+    """Minimised by gradient descent from anywhere; the other keeps its mean, and only loses its scale."""
+    scores = torch.tensor([[2.0, -1.0, 4.0, MINUS_INFINITY], [0.5, 3.0, 1.0, 1.0]], dtype=torch.float64)
+    padding = scores == MINUS_INFINITY
+    own = torch.zeros_like(scores).masked_fill(padding, MINUS_INFINITY).requires_grad_()
+    other = scores.clone().requires_grad_()
+    mean = Dirichlet(scores).probs
+    for _ in range(400):
+        misfit = Dirichlet(own).misfit(Dirichlet(other)).sum()
+        gradients = torch.autograd.grad(misfit, (own, other))
+        with torch.no_grad():
+            for value, gradient in zip((own, other), gradients, strict=True):
+                value -= gradient.masked_fill(padding, 0.0)
+    torch.testing.assert_close(Dirichlet(other).probs, mean)
+    torch.testing.assert_close(Dirichlet(own).concentration, Dirichlet(other).concentration)
+    assert Dirichlet(own).kl(Dirichlet(other)).abs().max() < 1e-8
+    torch.testing.assert_close(other[0, :3].mean().item(), 0.0, atol=1e-8, rtol=0)
+
+
+def test_the_misfit_of_a_categorical_is_the_divergence_from_one_that_stays():
+    own, other = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    misfit = Categorical(own).misfit(Categorical(other)).sum()
+    torch.testing.assert_close(misfit, Categorical(own).kl(Categorical(other)).sum())
+    assert torch.autograd.grad(misfit, other, allow_unused=True) == (None,)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from onmt_varattn.analysis.evaluation import Measures, Scores, measure, score, share_unknown
+from onmt_varattn.analysis.evaluation import Measures, Scores, measure, score
 from onmt_varattn.nmt import loss
 from onmt_varattn.nmt.reading import Reader
 from tests import models
@@ -211,7 +211,3 @@ def test_means_of_a_made_up_text(attention, natural):
     assert found.prior_entropy == pytest.approx(1 / 6)
     assert found.finite
     assert not Scores.of(Measures({"exact": math.nan}, sums.others), attention, 6, 3).finite
-
-
-def test_the_share_of_unknown_tokens():
-    assert share_unknown([["a", "b"], ["a", "x"]], ["a", "b"]) == 0.25

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines
+from onmt_varattn.files import atomic_write, check_writable, read_lines, read_parallel
 
 
 def test_only_line_feeds_end_lines(tmp_path):
@@ -65,3 +65,13 @@ def test_unwritable_places_are_named(tmp_path):
         check_writable(str(tmp_path / "file" / "below"))
     with pytest.raises(UserError, match="it is a directory"):
         check_writable(str(tmp_path))
+
+
+def test_parallel_files_have_as_many_lines(tmp_path):
+    for name, text in {"a": "x\ny\n", "b": "1\n2", "c": "1\n", "empty": ""}.items():
+        (tmp_path / name).write_text(text)
+    assert read_parallel(str(tmp_path / "a"), str(tmp_path / "b")) == [("x", "1"), ("y", "2")]
+    with pytest.raises(UserError, match=r"a has 2 lines and .*c has 1; parallel files need as many"):
+        read_parallel(str(tmp_path / "a"), str(tmp_path / "c"))
+    with pytest.raises(UserError, match="empty: the file is empty"):
+        read_parallel(str(tmp_path / "empty"), str(tmp_path / "empty"))
