@@ -238,6 +238,19 @@ def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str =
     return _learn_bpe(lines, vocab_size, name) if kind == "bpe" else ""
 
 
+def learn_merges(lines: Sequence[str], merges: int, name: str = "training text") -> str:
+    """Learn a byte pair encoding of so many merges: the `model` of a `TextSide` with subword "bpe".
+
+    Raises:
+        UserError: the text does not allow so many.
+    """
+    model, learned = _merges(lines, merges)
+    if learned < merges:
+        way_out = f"use -merges {learned}" if learned else "use -subword none"
+        raise UserError(f"-merges {merges} is more than the {name} allows (at most {learned}); {way_out}")
+    return model
+
+
 def moses_knows(language: str) -> bool:
     """Whether moses has rules for a language; for any other it uses the English ones."""
     from sacremoses.corpus import NonbreakingPrefixes
@@ -278,16 +291,21 @@ def _learn_bpe(lines: Sequence[str], vocab_size: int, name: str) -> str:
     characters = len({c for word in words for c in word[:-1]}) + len({word[-1] for word in words})
     if vocab_size <= characters:
         raise _too_small(vocab_size, characters + 1, name)
-    merges = io.StringIO()
-    if any(len(word) > 1 for word in words):  # learn_bpe cannot do without a pair of characters
-        with contextlib.redirect_stderr(io.StringIO()):
-            learn_bpe(lines, merges, vocab_size - characters)
-    learned = merges.getvalue().count("\n") - 1  # the first line is a version number
+    model, learned = _merges(lines, vocab_size - characters)
     if learned < 1:
         raise UserError(f"the {name} has no pair of characters twice to learn from; use -subword none")
     if learned < vocab_size - characters:
         raise _too_large(vocab_size, characters + learned, name)
-    return merges.getvalue()
+    return model
+
+
+def _merges(lines: Sequence[str], number: int) -> tuple[str, int]:
+    """A byte pair encoding, and how many merges it has."""
+    model = io.StringIO()
+    if any(len(word) > 1 for line in lines for word in line.split()):  # learn_bpe cannot do without a pair
+        with contextlib.redirect_stderr(io.StringIO()):
+            learn_bpe(lines, model, number)
+    return model.getvalue(), max(0, model.getvalue().count("\n") - 1)  # the first line is a version number
 
 
 def _too_large(vocab_size: int, most: int, name: str) -> UserError:

@@ -4,9 +4,7 @@ The whole corpus is held in memory, raw and then encoded, and written only once 
 """
 
 import argparse
-import contextlib
 import dataclasses
-import io
 import itertools
 import multiprocessing
 import os
@@ -18,14 +16,21 @@ from typing import Any
 
 import yaml
 from onmt.opts import config_opts
-from subword_nmt.learn_bpe import learn_bpe
 from tqdm import tqdm
 
 from onmt_varattn.analysis.alignment import Links, parse_pharaoh
 from onmt_varattn.cli import Parser, logger, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write_all, check_writable, read_lines
-from onmt_varattn.text import SUBWORDS, TOKENIZERS, TextProcessing, TextSide, learn_subwords, moses_knows
+from onmt_varattn.text import (
+    SUBWORDS,
+    TOKENIZERS,
+    TextProcessing,
+    TextSide,
+    learn_merges,
+    learn_subwords,
+    moses_knows,
+)
 
 SIDES = {"src": "source", "tgt": "target"}
 VOCAB_SIZE = 14000
@@ -103,8 +108,8 @@ def preprocess_opts(parser: argparse.ArgumentParser) -> None:
         "-vocab_size",
         "--vocab_size",
         type=_at_least(1),
-        help=f"Number of subwords, {VOCAB_SIZE} by default: for both sides together with -share_vocab or "
-        "-joint_subwords, else for each. With -subword none: the most frequent words to keep.",
+        help="Number of subwords, for both sides together with -share_vocab or -joint_subwords, else for "
+        f"each. With -subword none: the most frequent words to keep. Default: {VOCAB_SIZE}.",
     )
     group.add(
         "-merges",
@@ -347,17 +352,9 @@ def _learn(opt: Any, text: TextProcessing, train: Split) -> TextProcessing:
 
 
 def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str:
-    if not opt.merges:
-        return learn_subwords(opt.subword, lines, opt.vocab_size or VOCAB_SIZE, name)
-    model = io.StringIO()
-    if any(len(word) > 1 for line in lines for word in line.split()):  # learn_bpe needs two characters
-        with contextlib.redirect_stderr(io.StringIO()):
-            learn_bpe(lines, model, opt.merges)
-    most = max(model.getvalue().count("\n") - 1, 0)  # the first line is a version number
-    if most < opt.merges:
-        way_out = f"use -merges {most}" if most else "use -subword none"
-        raise UserError(f"-merges {opt.merges} is more than the {name} allows (at most {most}); {way_out}")
-    return model.getvalue()
+    if opt.merges:
+        return learn_merges(lines, opt.merges, name)
+    return learn_subwords(opt.subword, lines, opt.vocab_size or VOCAB_SIZE, name)
 
 
 def _convert(
