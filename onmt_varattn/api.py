@@ -156,6 +156,8 @@ class Model:
 
         if not isinstance(self.model, AlignmentModel):
             raise UserError(f"{self.name}: not a single model trained with -attention")
+        if len(list(self.fields["src"])) > 1:
+            raise UserError(f"{self.name}: models with source features can translate only")
         reader = Reader(self.model, self.fields, self.model_opt, batch_size)
         return reader.read([(source.tokens, target.tokens) for source, target in pairs])
 
@@ -197,9 +199,7 @@ class Model:
                 yield i, {"prior": self._stock_attention(*pair)}
             return
         for reading in self.read(pairs):
-            distributions = {"prior": lambda r: r.prior, "posterior": lambda r: r.posterior}
-            distributions["exact"] = lambda r: r.exact_posterior
-            split = {kind: reading.by_sentence(distributions[kind](reading).probs.cpu()) for kind in kinds}
+            split = {kind: reading.by_sentence(reading.distribution(kind).probs.cpu()) for kind in kinds}
             for n, i in enumerate(reading.lines):
                 yield i, {kind: rows[n][:-1] for kind, rows in split.items()}
 

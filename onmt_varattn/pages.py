@@ -12,7 +12,7 @@ def marks(part: str) -> tuple[str, str]:
 
 def has_marks(path: Path, part: str) -> bool:
     """Whether a page has a place for a part."""
-    text = path.read_text("utf-8") if path.exists() else ""
+    text = path.read_text("utf-8") if path.is_file() else ""
     return all(mark in text for mark in marks(part))
 
 

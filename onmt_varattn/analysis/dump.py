@@ -68,11 +68,9 @@ class AttentionDump:
 
     def _distributions(self, reading: Reading) -> Iterator[tuple[str, list[Tensor]]]:
         """Those that the model has, by sentence."""
-        yield "prior", reading.by_sentence(reading.prior.probs.cpu())
-        if reading.posterior is not None:
-            yield "posterior", reading.by_sentence(reading.posterior.probs.cpu())
-        if self.exact:
-            yield "exact", reading.by_sentence(reading.exact_posterior.probs.cpu())
+        kinds = ["prior", *["posterior"] * (reading.posterior is not None), *["exact"] * self.exact]
+        for kind in kinds:
+            yield kind, reading.by_sentence(reading.distribution(kind).probs.cpu())
 
 
 def _hypothesis(best: Hypothesis) -> dict[str, Any]:

@@ -166,8 +166,11 @@ class Scores:
 
     @property
     def finite(self) -> bool:
-        """Whether these are numbers; parameters that are none make none."""
-        return all(map(math.isfinite, [*self.ppl.values(), self.elbo or 0.0, self.prior_entropy]))
+        """Whether these are numbers, and not beyond all measure; parameters that are none make none."""
+        most = math.exp(MOST_NATS)
+        return all(ppl < most for ppl in self.ppl.values()) and all(
+            map(math.isfinite, [self.elbo or 0.0, self.prior_entropy])
+        )
 
 
 def score(

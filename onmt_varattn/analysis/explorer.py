@@ -93,7 +93,9 @@ class Explorer:
             "sentences": sentences,
         }
         # Within a script element only "<" can end or confuse it.
-        packed = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        packed = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace(
+            "<", "\\u003c"
+        )
         before, after = template.split(f">{PLACE}<")
         return f"{before}>{packed}<{after}"
 

@@ -25,7 +25,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, read_lines, read_parallel
 from onmt_varattn.text import Sentence
 
-KINDS = {"posterior": "posterior", "exact": "exact_posterior", "prior": "prior"}
+KINDS = ("posterior", "exact", "prior")
 """Distributions over alignments, the best aligner first: name, and name in a `Reading`."""
 
 DEFAULT_THRESHOLD = 0.3
@@ -198,7 +198,7 @@ def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any) ->
 def attention(model: Model, pairs: Pairs, kind: str, batch_size: int) -> Iterator[tuple[int, Tensor]]:
     """The number of a pair and p(source word) of each of its target words, T x S; in any order."""
     for reading in model.read(pairs, batch_size):
-        rows = reading.by_sentence(getattr(reading, KINDS[kind]).probs.cpu())
+        rows = reading.by_sentence(reading.distribution(kind).probs.cpu())
         for i, probs in zip(reading.lines, rows, strict=True):
             source, target = pairs[i]
             yield i, by_words(probs[:-1], source.words, target.words)  # the last is the end of the sentence

@@ -40,7 +40,8 @@ def evaluate_parser() -> Parser:
         type=int,
         nargs="+",
         default=[0, 1, 2, 3, 5],
-        help="Test with the K most probable alignments, for each of these K. 0: with all (exact).",
+        help="Test with the K most probable alignments, for each of these K. 0: with all, which perplexity "
+        "is given for in any case.",
     )
     add("json", help="Write all numbers to this file, too.")
     add("batch_size", type=int, default=32, help="Sentences at a time.")
@@ -131,6 +132,8 @@ def check(opt: Any) -> None:
         for option, paths in (("src", [opt.src]), ("tgt", [opt.tgt]), ("model", opt.model)):
             if os.path.realpath(opt.json) in map(os.path.realpath, paths):
                 raise UserError(f"-json {opt.json} is -{option} and would be written over")
+    if opt.bleu_kmax is not None and not opt.bleu:
+        raise UserError(f"-bleu_kmax {' '.join(map(str, opt.bleu_kmax))} is for -bleu; give that too")
     if opt.bleu:
         try:
             metric(opt, lowercase=False)

@@ -11,10 +11,11 @@ from typing import Any
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn import pages
-from onmt_varattn.bin.evaluate import evaluate_parser
+from onmt_varattn.bin import evaluate
 from onmt_varattn.bin.train import train_parser
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
+from onmt_varattn.files import check_writable
 from onmt_varattn.reproduction.recipe import RECIPES, Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import write
 from onmt_varattn.reproduction.runs import Run, as_words
@@ -55,7 +56,7 @@ def reproduce(opt: Any) -> None:
     output = Path(opt.output or f"runs/{Path(opt.recipe).stem}")
     recipe = load_recipe(opt.recipe, str(output))
     paper = load_paper(recipe.paper)
-    rows = opt.rows or [
+    rows = list(dict.fromkeys(opt.rows or [])) or [
         row for row in recipe.rows if row in paper.rows_of(opt.table) or row not in paper.rows
     ]
     recipe.check(rows)
@@ -70,6 +71,7 @@ def reproduce(opt: Any) -> None:
     if opt.dry_run:
         print("\n".join(command_lines(recipe, runs)))
         return
+    check_writable(str(output / "tables.md"))
     with only_one(output) as lock:
         for one in runs:
             one.check()
@@ -89,7 +91,7 @@ def reproduce(opt: Any) -> None:
 
 def check_commands(runs: Sequence[Run]) -> None:
     """Refuse options in the recipe that onmt_train or tools/evaluate.py would refuse."""
-    training, evaluation = train_parser(), evaluate_parser()
+    training, evaluation = train_parser(), evaluate.evaluate_parser()
     for one in runs:
         options = {name: value for name, value in one.recipe.options(one.row).items() if name != "config"}
         words = [*as_words({**options, "data": "{}", "src_vocab": "-", "save_model": "-", "seed": one.seed})]
@@ -99,12 +101,12 @@ def check_commands(runs: Sequence[Run]) -> None:
             ArgumentParser.validate_model_opts(opt)
         except (AssertionError, ValueError, UserError) as error:
             raise UserError(f"recipe {one.recipe.name}, row {one.row}: {error}") from None
-        evaluation.parse_args(as_words({"model": "-", **one.recipe.evaluate}))
+        evaluate.check(evaluation.parse_args(as_words({"model": "-", **one.recipe.evaluate})))
 
 
 def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
     """All that would be run, as one would type it."""
-    lines = [f"python {command}" for command in recipe.prepare]
+    lines = [f"python {shlex.join(command)}" for command in recipe.prepare]
     for one in runs:
         for module, words in (("train", one.training()), ("evaluate", one.evaluation())):
             lines.append(f"python -m onmt_varattn.bin.{module} {shlex.join(words[3:])}")
@@ -114,12 +116,12 @@ def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
 def prepare(recipe: Recipe, output: Path) -> None:
     """Run the recipe's first commands, unless they are done."""
     done = output / "prepared"
-    commands = "\n".join(recipe.prepare)
+    commands = "\n".join(map(shlex.join, recipe.prepare))
     if done.exists() and done.read_text("utf-8") == commands:
         return
     for command in recipe.prepare:
-        print(f"$ {command}", flush=True)
-        script, *words = shlex.split(command)
+        print(f"$ {shlex.join(command)}", flush=True)
+        script, *words = command
         result = subprocess.run([sys.executable, RECIPES.parent / script, *words], check=False)
         if result.returncode:
             sys.exit(result.returncode)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sacrebleu
@@ -14,7 +15,7 @@ from tqdm import tqdm
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines
+from onmt_varattn.files import atomic_write, check_writable, read_lines, read_parallel
 from onmt_varattn.opts import check_translate
 from onmt_varattn.plugin import register
 
@@ -51,14 +52,9 @@ def translate(opt: Any) -> None:
 def translate_file(opt: Any) -> None:
     """Translate a file; with a reference, score the translations."""
     source = read_lines(opt.src)
-    reference = read_lines(opt.tgt) if opt.tgt else None
     if not source:
         raise UserError(f"{opt.src}: the file is empty")
-    if reference is not None and len(reference) != len(source):
-        raise UserError(
-            f"{opt.src} has {len(source)} lines and {opt.tgt} has {len(reference)}; "
-            "parallel files need as many"
-        )
+    reference = [target for _, target in read_parallel(opt.src, opt.tgt)] if opt.tgt else None
     features = read_features(opt, len(source))
     inputs = [("src", opt.src), ("tgt", opt.tgt), *(("model", path) for path in opt.models)]
     check_output("output", opt.output, inputs)
@@ -84,7 +80,7 @@ def translate_file(opt: Any) -> None:
                 align_debug=opt.align_debug,
             )
             write(source[shard], translations, None if opt.tgt_prefix else target)
-            found += translations
+            found += [[replace(one, attention=None) for one in line] for line in translations]
     with atomic_write(opt.output) as output:
         output.writelines(line + "\n" for line in output_lines(found, opt.with_score))
     print(f"{len(source)} sentences translated to {opt.output}")

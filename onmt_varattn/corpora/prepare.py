@@ -238,7 +238,8 @@ def _write(
     with contextlib.ExitStack() as stack:
         files = [[stack.enter_context(atomic_write(path)) for path in pair] for pair in outputs]
         for pair in tokenized(_pairs(sources), tokenizer, processes, total, "tokenizing"):
-            if reason := cleaning and cleaning.reason(pair):
+            blank = "" if all(pair) else "blank"  # which no model can be tested on
+            if reason := cleaning.reason(pair) if cleaning else blank:
                 dropped[reason] += 1
                 continue
             which = int(len(outputs) == 2 and (sum(written) + 1) % held_out == 0)

@@ -43,7 +43,10 @@ def unpack(archive: str, members: Sequence[str], directory: str) -> list[str]:
     except tarfile.FilterError as error:
         raise UserError(f"{archive} is not safe to unpack: {error}") from None
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{archive}: damaged archive ({error}); delete it and run again") from None
+        raise UserError(
+            f"{archive}: damaged archive ({error}); delete it, and its .sha256 file if there is one, and run "
+            "again"
+        ) from None
     except OSError as error:
         raise UserError(f"{archive}: cannot be unpacked to {directory}: {error.strerror}") from None
     if missing:

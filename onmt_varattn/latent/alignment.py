@@ -190,12 +190,12 @@ class Dirichlet:
         )
 
     def misfit(self, other: "Dirichlet") -> Tensor:
-        """What to minimise to become like the other, which keeps its mean: ... .
+        """What to minimise to become like the other: ... .
 
         Half the mean squared distance of log concentrations: the divergence has the same minimum, but
         grows with the concentrations to thousands of nats, and its gradient would drown all others.
-        The mean does not change when all concentrations of the other are multiplied by one number;
-        that freedom is used up by drawing its mean log concentration to zero.
+        Who trains the mean alone leaves it open by what number all concentrations are multiplied; so
+        the other's mean log concentration is drawn to zero, half its square being added.
         """
         own, others = self.concentration.log(), other.concentration.log()
         positions = self.real.sum(-1)

@@ -61,6 +61,11 @@ class Reading:
         """p(z | x, y), proportional to p exp(l): R x S."""
         return Categorical(self.prior.log_probs + self.enumerated.log_likelihood)
 
+    def distribution(self, kind: str) -> Any:
+        """The "prior", the "posterior" or the "exact" posterior."""
+        names = {"prior": "prior", "posterior": "posterior", "exact": "exact_posterior"}
+        return getattr(self, names[kind])
+
     @torch.no_grad()
     def mixture(self, attention: TestAttention) -> Marginals:
         """The likelihood of the gold words when these alignments are mixed."""
@@ -71,7 +76,7 @@ class Reading:
 
         Values over source positions (R x S) lose those that are padding: T_n x S_n.
         """
-        sentence = self.positions.sentence
+        sentence = self.positions.sentence.to(values.device)
         rows = [values[sentence == n] for n in range(len(self.lines))]
         if values.dim() == 2 and values.size(1) == self.positions.prior.size(1):
             rows = [row[:, :length] for row, length in zip(rows, self.source_lengths, strict=True)]

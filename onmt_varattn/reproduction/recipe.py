@@ -2,8 +2,9 @@
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ class Recipe:
     rows: dict[str, dict[str, Any]]  # what a row adds to them, and its "minutes"
     evaluate: dict[str, Any]  # options of tools/evaluate.py
     needs: list[str] = field(default_factory=list)  # files that must be there
-    prepare: list[str] = field(default_factory=list)  # commands, run once
+    prepare: list[list[str]] = field(default_factory=list)  # commands as words, run once
     gold_align: str | None = None
     paper: str = "iwslt14"  # whose figures of the paper stand beside ours
     jobs: int = 1
@@ -68,11 +69,28 @@ def load_recipe(name: str, output: str) -> Recipe:
         raise UserError(f"{path}: not a recipe: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or {"train", "rows", "evaluate"} - values.keys():
         raise UserError(f"{path}: not a recipe: it must have train, rows and evaluate")
-    known = {"output": output, **os.environ}
-    try:
-        return Recipe(name=path.stem, **_filled_in(values, known, str(path)))
-    except TypeError as error:
-        raise UserError(f"{path}: not a recipe: {str(error).split('() ')[-1]}") from None
+    _check_values(values, path)
+    values["prepare"] = [shlex.split(command) for command in values.get("prepare", [])]
+    known = {**os.environ, "output": output}
+    return Recipe(name=path.stem, **_filled_in(values, known, str(path)))
+
+
+def _check_values(values: dict[str, Any], path: Path) -> None:
+    """Refuse what would fail later."""
+    unknown = values.keys() - {field.name for field in fields(Recipe)}
+    if unknown:
+        raise UserError(f"{path}: not a recipe: {min(unknown)} is not known")
+    for part in ("train", "rows", "evaluate"):
+        if not isinstance(values[part], dict):
+            raise UserError(f"{path}: not a recipe: {part} must hold names and values")
+    for row, options in values["rows"].items():
+        if not isinstance(options, dict):
+            raise UserError(f"{path}: row {row} has no options")
+        if "train_steps" not in {**values["train"], **options}:
+            raise UserError(f"{path}: row {row} has no train_steps")
+        minutes = options.get("minutes", 1)
+        if not isinstance(minutes, int | float) or minutes <= 0:
+            raise UserError(f"{path}: row {row}: minutes: {minutes} is not a number above 0")
 
 
 def find_recipe(name: str) -> Path:

@@ -3,6 +3,7 @@
 import json
 import platform
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tqdm import tqdm
 
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
+from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, read_lines
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.runs import Run
@@ -29,14 +31,20 @@ from onmt_varattn.reproduction.tables import (
 
 
 def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
-    """All runs of a recipe that are evaluated, by row and seed."""
+    """All runs of a recipe that are evaluated, by row and seed; those of other settings are named."""
     found = []
     for row in recipe.rows:
         names = (path.name for path in (output / "rows").glob(f"{row}.seed*"))
         seeds = sorted(
             int(name.rpartition(".seed")[2]) for name in names if re.fullmatch(r".*\.seed\d+", name)
         )
-        found += [run for seed in seeds if (run := Run(recipe, row, seed, output)).result() is not None]
+        for run in (Run(recipe, row, seed, output) for seed in seeds):
+            if run.result() is None:
+                continue
+            if run.up_to_date:
+                found.append(run)
+            else:
+                print(f"left out: {run.directory} was trained with other settings", file=sys.stderr)
     return found
 
 
@@ -62,6 +70,10 @@ def alignment_error_rates(run: Run) -> dict[str, float]:
         read_lines(path) for path in (recipe.evaluate["src"], recipe.evaluate["tgt"], recipe.gold_align or "")
     )
     gold = [parse_pharaoh(line, f"{recipe.gold_align}, line {i}") for i, line in enumerate(links, 1)]
+    if len(gold) != len(source):
+        raise UserError(
+            f"{recipe.gold_align} has {len(gold)} lines and {recipe.evaluate['src']} {len(source)}"
+        )
     loaded = onmt_varattn.load(str(model))
     every = list(loaded.attentions(list(zip(source, target, strict=True)), loaded.kinds))
     rates = {

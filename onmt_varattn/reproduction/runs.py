@@ -1,6 +1,6 @@
 """One row of a table with one seed: its directory, and what is still to be done in it.
 
-A run's directory holds `settings.json` (what it was started with), `log.txt`, the checkpoints and the
+A run's directory holds `settings.json` (what it is trained with), `log.txt`, the checkpoints and the
 metrics of onmt_train, `trained.json` once training is over, and `result.json` once it is evaluated. What
 is there is not done again; a training that was stopped goes on from its last checkpoint.
 """
@@ -43,11 +43,27 @@ class Run:
 
     @property
     def trained(self) -> bool:
-        """Training is over."""
-        return (self.directory / "trained.json").exists()
+        """Training is over: it said so, or its last checkpoint is there (should whoever watched be gone)."""
+        return (self.directory / "trained.json").exists() or self.first_step >= self.steps
+
+    @property
+    def first_step(self) -> int:
+        """The step that training would go on from."""
+        return max(self._checkpoints(), default=0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the model depends on, wherever it is kept."""
+        values = {"prepare": self.recipe.prepare, "train": self.recipe.options(self.row)}
+        return json.loads(json.dumps(values).replace(json.dumps(str(self.output))[1:-1], "${output}"))
+
+    @property
+    def up_to_date(self) -> bool:
+        """What is in the directory, if anything, was trained with the settings of now."""
+        return _read(self.directory / "settings.json") in (None, self.settings)
 
     def result(self) -> dict[str, Any] | None:
-        """What evaluation found, if it is done, with the settings of now."""
+        """What evaluation found, if it was done as it would be now."""
         path = self.directory / "result.json"
         if not (path.exists() and _read(self.directory / "evaluated.json") == self.evaluation()[1:]):
             return None
@@ -56,6 +72,7 @@ class Run:
     def next_command(self) -> list[str] | None:
         """What is to be done next; None once all is."""
         if not self.trained:
+            self._write("settings.json", self.settings)
             return self.training()
         return None if self.result() else self.evaluation()
 
@@ -81,29 +98,24 @@ class Run:
         return [sys.executable, "-m", "onmt_varattn.bin.evaluate", *as_words(options)]
 
     def check(self) -> None:
-        """Refuse a directory with another model in it; note the settings in a new one.
+        """Refuse a directory with another model in it.
 
         Raises:
             UserError: names the directory and the first difference.
         """
-        settings = json.loads(
-            json.dumps({"prepare": self.recipe.prepare, "train": self.recipe.options(self.row)})
+        if self.up_to_date or not self._checkpoints():
+            return
+        before, now = _read(self.directory / "settings.json")["train"], self.settings["train"]
+        differ = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        what = f"-{differ[0]} {before.get(differ[0])}" if differ else "other data"
+        raise UserError(
+            f"{self.directory} was trained with {what}; take another -output, or remove that directory"
         )
-        before = _read(self.directory / "settings.json")
-        if before is None:
-            self._write("settings.json", settings)
-        elif before != settings:
-            both = {**before["train"], **settings["train"]}
-            differ = [name for name in both if before["train"].get(name) != settings["train"].get(name)]
-            what = f"-{differ[0]} {before['train'].get(differ[0])}" if differ else "other data"
-            raise UserError(
-                f"{self.directory} was trained with {what}; take another -output, or remove that directory"
-            )
 
-    def progress(self) -> dict[str, Any]:
-        """The last line of the metrics: step, perplexity, ..."""
+    def progress(self, since: float = 0.0) -> dict[str, Any]:
+        """The last line of the metrics: step, perplexity, ...; nothing if there is none since that time."""
         lines = self._metrics()
-        return lines[-1] if lines else {"step": 0}
+        return lines[-1] if lines and lines[-1]["time"] >= since else {}
 
     def best_checkpoint(self) -> Path:
         """The checkpoint with the lowest validation perplexity; the last if there was no validation."""

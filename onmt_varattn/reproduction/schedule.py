@@ -51,7 +51,7 @@ class Process:
     log: IO[str]
     bar: tqdm
     first: int  # the step it started from
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.time)
 
     def end(self) -> None:
         """Give back what it held."""
@@ -100,7 +100,7 @@ class Schedule:
             self.left.pop(run.name, None)
             return
         training = "-save_model" in command
-        first = run.progress()["step"] if training else 0
+        first = run.first_step if training else 0
         log = open(run.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115, closed with the process
         log.write(f"$ {shlex.join(command)}\n")
         log.flush()
@@ -129,19 +129,20 @@ class Schedule:
         """See how a process is getting on; go on to the next command of its run once it has ended."""
         run, code = process.run, process.process.poll()
         if process.bar.total:
-            progress = run.progress()
-            self.left[run.name] = run.recipe.minutes(run.row) * (1 - progress["step"] / run.steps)
-            process.bar.update(progress["step"] - process.bar.n)
+            progress = run.progress(process.started)
+            step = progress.get("step", process.first)
+            self.left[run.name] = run.recipe.minutes(run.row) * (1 - step / run.steps)
+            process.bar.update(step - process.bar.n)
             process.bar.set_postfix_str(
                 f"ppl {progress.get('ppl', float('nan')):.2f}, all: {self.minutes_left():.0f} min left"
             )
         else:
-            process.bar.update(int(time.monotonic() - process.started) - process.bar.n)
+            process.bar.update(int(time.time() - process.started) - process.bar.n)
         if code is None:
             return
         self.working.remove(process)
         process.end()
-        minutes = (time.monotonic() - process.started) / 60
+        minutes = (time.time() - process.started) / 60
         if code == 0:
             if process.bar.total and process.first == 0:
                 self.pace = minutes / run.recipe.minutes(run.row)
@@ -167,7 +168,8 @@ class Schedule:
             try:
                 process.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
-                process.process.kill()
+                os.killpg(process.process.pid, signal.SIGKILL)  # it leads a group of its own
+                process.process.wait()
             process.end()
         self.working.clear()
 

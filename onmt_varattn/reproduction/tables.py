@@ -152,7 +152,16 @@ def table_3(results: Results, paper: Paper) -> Table:
     return Table(
         "table3",
         "Table 3: inference alternatives for variational attention",
-        ["objective", "expectation", "PPL", "BLEU", "ELBO a word", "KL", "paper: PPL", "paper: BLEU"],
+        [
+            "objective",
+            "expectation",
+            "PPL",
+            "BLEU",
+            "ELBO a token",
+            "KL a token",
+            "paper: PPL",
+            "paper: BLEU",
+        ],
         [
             [
                 *_label(paper, row)[1:],

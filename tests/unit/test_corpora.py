@@ -231,7 +231,7 @@ def test_damaged_archives_are_named(tmp_path, keep):
     tar(tmp_path / "a.tgz", {"d/one": "".join(map(str, range(5000))), "d/two": "2"})
     whole = (tmp_path / "a.tgz").read_bytes()
     (tmp_path / "a.tgz").write_bytes(whole[: int(keep * len(whole))])
-    with pytest.raises(UserError, match=r"a.tgz: damaged archive .*; delete it and run again"):
+    with pytest.raises(UserError, match=r"a.tgz: damaged archive .*; delete it, and its .sha256 file"):
         unpack(str(tmp_path / "a.tgz"), ["d/one", "d/two"], str(tmp_path / "out"))
     assert not (tmp_path / "out/d/two").exists()
 

@@ -14,6 +14,7 @@ import yaml
 from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction import tables
 from onmt_varattn.reproduction.recipe import RECIPES, Paper, Recipe, load_paper, load_recipe
+from onmt_varattn.reproduction.report import finished_runs
 from onmt_varattn.reproduction.runs import Run, as_words
 from onmt_varattn.reproduction.schedule import Schedule, environment, only_one
 
@@ -47,7 +48,10 @@ def test_names_in_a_recipe_are_filled_in(tmp_path, monkeypatch):
     [
         ({"needs": ["${NOT_SET_ANYWHERE}"]}, "needs the environment variable NOT_SET_ANYWHERE"),
         ({"colour": "red"}, "colour"),
-        ({"rows": 3, "train": None, "evaluate": {}, "jobs": 2, "x": 1}, "x"),
+        ({"rows": 3}, "rows must hold"),
+        ({"rows": {"soft": None}}, "row soft has no options"),
+        ({"rows": {"soft": {"attention": "soft"}}}, "row soft has no train_steps"),
+        ({"rows": {"soft": {"train_steps": 1, "minutes": 0}}}, "minutes: 0 is not a number above 0"),
     ],
 )
 def test_a_bad_recipe_is_refused(tmp_path, values, message):
@@ -96,6 +100,7 @@ def test_options_become_words():
 def run_in(tmp_path, row="marginal", seed=1):
     run = Run(RECIPE, row, seed, tmp_path)
     run.check()
+    run.next_command()
     return run
 
 
@@ -137,18 +142,51 @@ def test_a_run_trains_then_goes_on_then_is_evaluated_then_is_done(tmp_path):
 
 def test_a_half_written_line_of_metrics_is_not_read(tmp_path):
     run = run_in(tmp_path)
-    assert run.progress() == {"step": 0}
-    (run.directory / "model.metrics.jsonl").write_text('{"part": "train", "step": 5, "ppl": 2}\n{"part": "tr')
+    assert run.progress() == {}
+    (run.directory / "model.metrics.jsonl").write_text('{"step": 5, "time": 9.0}\n{"step')
     assert run.progress()["step"] == 5
+    assert run.progress(since=9.5) == {}, "of an earlier training"
 
 
 def test_a_directory_with_another_model_is_refused(tmp_path):
-    run_in(tmp_path).check()
+    run = run_in(tmp_path)
     changed = replace(RECIPE, train={**RECIPE.train, "train_steps": 80})
+    Run(changed, "marginal", 1, tmp_path).check()  # nothing is trained yet
+    (run.directory / "model_step_10.pt").touch()
     with pytest.raises(UserError, match=r"was trained with -train_steps 40; take another -output"):
         Run(changed, "marginal", 1, tmp_path).check()
     with pytest.raises(UserError, match="other data"):
-        Run(replace(RECIPE, prepare=["x"]), "marginal", 1, tmp_path).check()
+        Run(replace(RECIPE, prepare=[["x"]]), "marginal", 1, tmp_path).check()
+
+
+def test_settings_do_not_depend_on_where_they_are_kept(tmp_path):
+    one, other = (
+        Run(replace(RECIPE, train={"config": f"{place}/c", "train_steps": 1}), "soft", 1, place)
+        for place in (tmp_path / "a", tmp_path / "b")
+    )
+    assert one.settings == other.settings
+    assert one.settings["train"]["config"] == "${output}/c"
+
+
+def test_a_training_that_ended_unwatched_is_over(tmp_path):
+    run = run_in(tmp_path)
+    (run.directory / "model_step_39.pt").touch()
+    assert not run.trained
+    assert run.first_step == 39
+    (run.directory / "model_step_40.pt").touch()
+    assert run.trained
+    assert run.next_command()[2] == "onmt_varattn.bin.evaluate"
+
+
+def test_results_of_other_settings_are_left_out_and_named(tmp_path, capsys):
+    run = run_in(tmp_path, "soft")
+    (run.directory / "model_step_40.pt").touch()
+    (run.directory / "result.json").write_text(json.dumps({"models": [{}]}), "utf-8")
+    run.finished(run.next_command())
+    assert finished_runs(RECIPE, tmp_path) == [run]
+    changed = replace(RECIPE, train={**RECIPE.train, "learning_rate": 1})
+    assert finished_runs(changed, tmp_path) == []
+    assert "soft.seed1 was trained with other settings" in capsys.readouterr().err
 
 
 class Scripted(Run):
