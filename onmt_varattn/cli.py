@@ -1,5 +1,6 @@
 """What every command line of ours does: strict options, one-sentence errors, clean exits."""
 
+import argparse
 import difflib
 import logging
 import signal
@@ -17,6 +18,15 @@ USER_MISTAKE = 2  # exit code; argparse's own
 INTERRUPTED = 128 + signal.SIGINT
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says a default once: not where there is none, nor where the text tells it already."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or "Default:" in (action.help or ""):
+            return action.help
+        return super()._get_help_string(action)
+
+
 class Parser(ArgumentParser):
     """OpenNMT's option parser, but an option it does not know is an error.
 
@@ -27,7 +37,7 @@ class Parser(ArgumentParser):
     """
 
     def __init__(self, siblings: Iterable[ArgumentParser] = (), **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(formatter_class=_Help, **kwargs)
         self._siblings = tuple(siblings)
 
     def error(self, message: str) -> NoReturn:

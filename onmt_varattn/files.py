@@ -47,13 +47,14 @@ def read_parallel(source_path: str, target_path: str) -> list[tuple[str, str]]:
         UserError: a file is missing or empty, or they have different numbers of lines.
     """
     source, target = read_lines(source_path), read_lines(target_path)
+    for path, lines in ((source_path, source), (target_path, target)):
+        if not lines:
+            raise UserError(f"{path}: the file is empty")
     if len(source) != len(target):
         raise UserError(
             f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
             "parallel files need as many"
         )
-    if not source:
-        raise UserError(f"{source_path}: the file is empty")
     return list(zip(source, target, strict=True))
 
 

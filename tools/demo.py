@@ -20,7 +20,7 @@ import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.analysis.figures import Panel, plot
 from onmt_varattn.api import Model
-from onmt_varattn.cli import run
+from onmt_varattn.cli import Parser, run
 from onmt_varattn.files import read_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +41,7 @@ DECODING = "-kmax 5 -beam 10 -length_penalty wu -alpha 1"
 
 def main() -> None:
     """Run the demo in ./demo."""
+    Parser(description="The demo: make demo. It takes no options.").parse_args()
     start = time.time()
     os.chdir(ROOT)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices this small gain nothing from more

@@ -110,7 +110,8 @@ def evaluate(opt: Any) -> None:
     if any(target != targets[0] for target in targets):
         print(
             "\nNote: the target vocabularies of these models differ, so that numbers per token cannot be "
-            "compared; perplexities per word and BLEU can, between models of the same case."
+            "compared; perplexities per word and BLEU can, between models of the same case that know about "
+            "as much of the text (unknown: in the lines below)."
         )
     print()
     for result in results:
@@ -320,7 +321,7 @@ def tables(results: Sequence[dict[str, Any]]) -> str:
         return f"{title}\n\n" + table(["model", "attention", *ways], rows_of(results, cells))
 
     parts = [
-        by_way("Perplexity per token (subword)", "ppl", errors=True),
+        by_way("Perplexity per token", "ppl", errors=True),
         by_way("Perplexity per word", "word_ppl"),
         "Nats per token: bound, divergence KL(q, p), entropies of prior p, posterior q and exact "
         "posterior; accuracy in percent\n\n"
@@ -373,7 +374,8 @@ def number(value: float | None, digits: int, error: float | None = None) -> str:
     """A number, perhaps with its standard error; "-" for none."""
     if value is None:
         return "-"
-    return f"{value:.{digits}f}" + ("" if error is None else f" ± {error:.2g}")
+    shown = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2g}"
+    return shown + ("" if error is None else f" ± {error:.2g}")
 
 
 if __name__ == "__main__":

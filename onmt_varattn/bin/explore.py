@@ -67,9 +67,9 @@ def explore(opt: Any) -> None:
     size = len(page.encode()) / 1e6
     print(f"{len(pairs):,} sentence pairs written to {opt.output} ({size:.1f} MB); open it in a browser")
     if blank := len(every) - len(whole):
-        print(f"left out: {blank:,} pairs with a blank side")
+        print(f"left out: pairs with a blank side: {blank:,}")
     if more := len(whole) - len(pairs):
-        print(f"left out: {more:,} pairs beyond -sentences {opt.sentences}")
+        print(f"left out: pairs beyond -sentences {opt.sentences}: {more:,}")
 
 
 def check(opt: Any) -> None:

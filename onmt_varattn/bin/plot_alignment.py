@@ -79,7 +79,11 @@ def panels(opt: Any, source: str, target: str) -> list[Any]:
 
     paths = [opt.model, *([opt.compare] if opt.compare else [])]
     models = [Model(path, gpu=opt.gpu) for path in paths]
-    models[0].check_kinds(opt.kinds)
+    try:
+        models[0].check_kinds(opt.kinds)
+    except UserError as error:
+        works = [kind for kind in ("prior", "posterior", "exact") if kind in models[0].kinds]
+        raise UserError(f"{error} (-from {' '.join(works[:2])} works)") from None
     for model in models:
         warn_of_unknown(model, [model.sentences(source, target)], opt.src or "-source", opt.tgt or "-target")
     kinds = dict.fromkeys([*opt.kinds, "prior"])

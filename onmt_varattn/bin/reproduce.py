@@ -106,7 +106,9 @@ def check_commands(runs: Sequence[Run]) -> None:
 
 def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
     """All that would be run, as one would type it."""
-    lines = [f"python {shlex.join(command)}" for command in recipe.prepare]
+    lines = [
+        f"python {shlex.join([str(RECIPES.parent / script), *words])}" for script, *words in recipe.prepare
+    ]
     for one in runs:
         for module, words in (("train", one.training()), ("evaluate", one.evaluation())):
             lines.append(f"python -m onmt_varattn.bin.{module} {shlex.join(words[3:])}")

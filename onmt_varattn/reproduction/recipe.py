@@ -113,7 +113,7 @@ def _filled_in(value: Any, known: dict[str, str], path: str) -> Any:
 
     def one(match: re.Match[str]) -> str:
         if match[1] not in known:
-            raise UserError(f"{path} needs the environment variable {match[1]}: set it to where the data is")
+            raise UserError(f"{path} needs the environment variable {match[1]}; its first lines say what for")
         return known[match[1]]
 
     return re.sub(r"\$\{(\w+)\}", one, value)

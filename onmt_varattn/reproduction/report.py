@@ -161,7 +161,7 @@ def plot_kmax(results: Results, paper: Paper, path: Path) -> None:
     from matplotlib import pyplot
 
     ks = kmax_modes(results)
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(8.5, 4.5), layout="constrained")
     for row, runs in results.items():
         points = [(k, [perplexity(f"kmax{k}")(run) for run in runs]) for k in ks]
         means = [(k, sum(values) / len(values)) for k, values in points if None not in values]  # type: ignore[arg-type]
@@ -181,6 +181,6 @@ def plot_kmax(results: Results, paper: Paper, path: Path) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_title("dotted: as trained (all alignments, or soft)", fontsize="medium")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     figure.savefig(path, dpi=130)
     pyplot.close(figure)

@@ -47,4 +47,4 @@ def test_the_explorer_says_what_it_leaves_out(model, toy, tmp_path, capsys):
     assert call(explore.main, *words, "-sentences", 3) == 0
     out = capsys.readouterr().out
     assert out.startswith("3 sentence pairs written to")
-    assert "left out: 1 pairs with a blank side\nleft out: 2 pairs beyond -sentences 3\n" in out
+    assert "left out: pairs with a blank side: 1\nleft out: pairs beyond -sentences 3: 2\n" in out

@@ -9,7 +9,7 @@ from onmt_varattn import opts
 from onmt_varattn.bin.build_vocab import vocabulary_parser
 from onmt_varattn.bin.train import check_corpora, train_parser
 from onmt_varattn.bin.translate import translate_parser
-from onmt_varattn.cli import run
+from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from tests import models
 
@@ -190,3 +190,16 @@ def test_corpora_are_checked_before_training(tmp_path):
         check_corpora(corpus("a", "c"))
     with pytest.raises(UserError, match=r"empty .*is empty"):
         check_corpora(corpus("empty", "c"))
+
+
+def test_help_tells_a_default_once(capsys):
+    parser = Parser(prog="x")
+    parser.add("-a", default=3, help="A.")
+    parser.add("-b", help="B. Default: that of -a.")
+    parser.add("-c", required=True, help="C.")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["-h"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "A. (default: 3)" in text
+    assert "B. Default: that of -a." in text
+    assert text.count("efault") == 2
