@@ -1,8 +1,10 @@
 """What all tests share: one thread each, and a small trained world for the integration tests."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ ROOT = Path(__file__).parent.parent
 def pytest_configure(config):
     # Tests run side by side; more threads than cores would only wait for each other.
     torch.set_num_threads(1)
+    # What starts in the background ignores Ctrl-C, and so would all that tests start and interrupt.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

@@ -225,9 +225,7 @@ def warm_up(first: Objective, objective: Objective, positions: Positions, emitte
     if not objective.has_posterior or positions.posterior is None:
         return outcome
     q, p = objective.estimator.distribution(positions.posterior), objective.prior(positions.prior)
-    with torch.no_grad():
-        kl = q.kl(p).sum()
-    return Loss(outcome.loss + q.misfit(p).sum(), {**outcome.report, "kl": kl})
+    return Loss(outcome.loss + q.misfit(p).sum(), {**outcome.report, "kl": q.kl(p).detach().sum()})
 
 
 @torch.no_grad()

@@ -158,7 +158,8 @@ def test_python_api(model, raw):
     [
         (["-src", "nowhere.de"], "nowhere.de: cannot be read"),
         (["-src", "EMPTY"], "the file is empty"),
-        (["-src", "SOURCE", "-tgt", "EMPTY"], "12 lines"),
+        (["-src", "SOURCE", "-tgt", "EMPTY"], "the file is empty"),
+        (["-src", "SOURCE", "-tgt", "SHORT"], "12 lines"),
         (["-src", "LATIN1"], "line 2: not UTF-8"),
         (["-src", "SOURCE", "-model", "nowhere.pt"], "nowhere.pt: there is no such checkpoint"),
         (["-src", "SOURCE", "-model", "EMPTY"], "not a whole checkpoint"),
@@ -169,8 +170,9 @@ def test_python_api(model, raw):
 )
 def test_mistakes_are_one_line_and_leave_the_output_alone(model, source, tmp_path, flags, words, capsys):
     (tmp_path / "EMPTY").write_text("")
+    (tmp_path / "SHORT").write_text("a\n")
     (tmp_path / "LATIN1").write_bytes(b"a\nsch\xf6n\n")
-    names = {"SOURCE": source, "EMPTY": tmp_path / "EMPTY", "LATIN1": tmp_path / "LATIN1"}
+    names = {"SOURCE": source, **{name: tmp_path / name for name in ("EMPTY", "SHORT", "LATIN1")}}
     output = tmp_path / "out"
     output.write_text("a good file")
     flags = [names.get(word, word) for word in flags]
