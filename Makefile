@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
 
-demo-full: demo             ## the paper's tables on the toy corpus, in a quarter of an hour
+demo-full: demo             ## the paper's tables on the toy corpus, in minutes on two cores
 	$(RUN) tools/reproduce.py toy -output demo/tables
 
 test: $(INSTALLED)          ## all tests but the slow ones
