@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -10,11 +11,12 @@ from typing import Any, NoReturn
 
 from onmt.utils.parse import ArgumentParser
 
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import Stopped, TrainingError, UserError
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
 USER_MISTAKE = 2  # exit code; argparse's own
+FAILED = 1
 INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -79,6 +81,13 @@ def run(command: Callable[[], Any]) -> None:
     except UserError as error:
         print(f"{_program()}: error: {error}", file=sys.stderr)
         sys.exit(USER_MISTAKE)
+    except TrainingError as error:
+        print(f"{_program()}: {error}", file=sys.stderr)
+        sys.exit(FAILED)
+    except Stopped as stopped:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"{_program()}: {stopped}", file=sys.stderr)
+        sys.exit(128 + stopped.signal)
     except KeyboardInterrupt:
         print(f"\n{_program()}: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
@@ -88,4 +97,5 @@ def run(command: Callable[[], Any]) -> None:
 
 
 def _program() -> str:
-    return sys.argv[0].rsplit("/", 1)[-1]
+    name = sys.argv[0].rsplit("/", 1)[-1]
+    return f"{name} (rank {os.environ['RANK']})" if os.environ.get("RANK", "0") != "0" else name

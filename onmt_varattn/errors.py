@@ -1,4 +1,4 @@
-"""What a user did wrong, in one sentence."""
+"""What ends a command, in one sentence."""
 
 
 class UserError(Exception):
@@ -6,3 +6,19 @@ class UserError(Exception):
 
     Commands print the message as one line and exit with code 2; there is no traceback.
     """
+
+
+class TrainingError(Exception):
+    """Training cannot go on, through nothing that could be checked before. Exit code 1."""
+
+
+class Stopped(Exception):
+    """A signal asked to stop, and what was done is saved.
+
+    Attributes:
+        signal: its number. The exit code is 128 more, as a shell has it.
+    """
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal

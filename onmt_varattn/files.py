@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -76,10 +77,29 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        _sync_directory(directory)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def append_whole(path: str, text: str) -> None:
+    """Append text to a file, all of it or nothing. Missing directories are made.
+
+    Raises:
+        OSError: it could not be written; the file is as it was.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "ab", buffering=0) as file:
+        size = file.tell()
+        content = text.encode("utf-8")
+        try:
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(size)
+            raise
 
 
 def check_writable(path: str) -> None:
@@ -131,6 +151,16 @@ def atomic_write_all(contents: dict[str, str]) -> None:
         if isinstance(error, OSError):
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
         raise
+
+
+def _sync_directory(path: str) -> None:
+    """Have a file's new name on disk too, where the system can do so."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:

@@ -119,6 +119,26 @@ def train_opts(parser: Any) -> None:
         "in a row bring no lower perplexity; replaces the decay by steps. 0: off.",
     )
     add(
+        "resume",
+        action="store_true",
+        default=False,
+        help="Go on from the newest whole checkpoint of this -save_model as if the run had never stopped; "
+        "start anew (or with -train_from) if there is none. Give the options of the run again.",
+    )
+    add(
+        "bad_steps_limit",
+        type=int,
+        default=10,
+        help="Stop after this many steps in a row whose loss or gradient is not finite. Such steps are left "
+        "out, and reported with the lines of their sentences.",
+    )
+    add(
+        "dist_timeout",
+        type=float,
+        default=600.0,
+        help="Seconds that a process waits for the others of a distributed run before it gives up.",
+    )
+    add(
         "metrics_file",
         help="With -attention: append each report as a line of JSON here. Default: -save_model with "
         ".metrics.jsonl; 'none' for no file.",
@@ -486,12 +506,7 @@ def check_train(opt: Any) -> None:
     Raises:
         UserError: one sentence that names the option and what to use.
     """
-    if opt.gpu_ranks and not torch.cuda.is_available():
-        raise UserError(
-            f"-gpu_ranks {opt.gpu_ranks[0]}: torch finds no CUDA device; leave it out for the CPU"
-        )
-    if opt.world_size > 1 and not opt.gpu_ranks:
-        raise UserError(f"-world_size {opt.world_size} needs -gpu_ranks; on a CPU leave both out")
+    check_processes(opt)
     if opt.train_steps < 1 and not opt.single_pass:
         raise UserError(f"-train_steps {opt.train_steps} must be at least 1")
     if opt.learning_rate < 0:
@@ -510,8 +525,49 @@ def check_train(opt: Any) -> None:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
     if not opt.attention:
         check_test(opt, None)
+    if opt.bad_steps_limit < 1:
+        raise UserError(f"-bad_steps_limit {opt.bad_steps_limit} must be at least 1")
+    if opt.resume and opt.reset_optim != "none":
+        raise UserError(f"-reset_optim {opt.reset_optim} does not go with -resume; use -train_from")
     if opt.attention and opt.truncated_decoder:
         raise UserError("-truncated_decoder does not go with -attention; leave it out")
+
+
+def check_processes(opt: Any) -> None:
+    """Refuse a distributed run that cannot start.
+
+    Raises:
+        UserError: one sentence that names the option and what to use.
+    """
+    cuda = torch.cuda.is_available()
+    if opt.world_size < 1:
+        raise UserError(f"-world_size {opt.world_size} must be at least 1")
+    if opt.gpu_ranks and not cuda and (opt.world_size == 1 or opt.gpu_backend != "gloo"):
+        raise UserError(
+            f"-gpu_ranks {opt.gpu_ranks[0]}: torch finds no CUDA device; leave it out for the CPU "
+            "(several processes: -gpu_backend gloo)"
+        )
+    if opt.dist_timeout <= 0:
+        raise UserError(f"-dist_timeout {opt.dist_timeout:g} must be above 0")
+    if opt.world_size == 1:
+        return
+    if not opt.gpu_ranks and opt.gpu_backend != "gloo":
+        raise UserError(
+            f"-world_size {opt.world_size} needs -gpu_ranks; on the CPU use -gpu_backend gloo instead"
+        )
+    if len(set(opt.gpu_ranks)) < len(opt.gpu_ranks) or not set(opt.gpu_ranks) <= set(range(opt.world_size)):
+        raise UserError(
+            f"-gpu_ranks {' '.join(map(str, opt.gpu_ranks))} must be different numbers "
+            f"from 0 to {opt.world_size - 1} (-world_size {opt.world_size})"
+        )
+    for name, value in (
+        ("truncated_decoder", 0),
+        ("optim", opt.optim if opt.optim != "sparseadam" else "adam"),
+    ):
+        if getattr(opt, name) != value:
+            raise UserError(
+                f"-{name} {getattr(opt, name)} does not go with several processes; leave one of them out"
+            )
 
 
 def check_translate(opt: Any) -> None:

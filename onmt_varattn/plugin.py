@@ -7,6 +7,7 @@ mended for every model, because it fails or misleads on a current torch, is:
 
     checkpoints     are read by torch's safe loader, and written atomically
     validation      runs on a CPU too
+    training        in several processes, resumed, on bad days: see nmt/training.py
 """
 
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from functools import partial, wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.errors import UserError
 
 OPENNMT_VERSION = "2.3.0"
@@ -139,9 +139,10 @@ def _register_training() -> None:
 
     from onmt_varattn.nmt.loss import build_alignment_loss
     from onmt_varattn.nmt.model import AlignmentModel
+    from onmt_varattn.nmt.optimizer import PlateauOptimizer
     from onmt_varattn.nmt.statistics import AlignmentStatistics, build_report_manager
-    from onmt_varattn.nmt.trainer import PlateauOptimizer, Trainer
-    from onmt_varattn.opts import change_attention
+    from onmt_varattn.nmt.trainer import Trainer
+    from onmt_varattn.nmt.training import train
 
     stock_loss = onmt.utils.loss.build_loss_compute
 
@@ -155,26 +156,7 @@ def _register_training() -> None:
     onmt.utils.build_report_manager = partial(build_report_manager, onmt.utils.build_report_manager)
     onmt.Trainer = Trainer
     onmt.train_single.Optimizer = PlateauOptimizer
-    onmt.bin.train.single_main = train_process
-
-    stock_model_opts = onmt.train_single._get_model_opts
-
-    def get_model_opts(opt: Any, checkpoint: dict[str, Any] | None = None) -> Any:
-        model_opt = stock_model_opts(opt, checkpoint)
-        if checkpoint is not None and opt.attention:
-            change_attention(model_opt, opt)
-        return model_opt
-
-    onmt.train_single._get_model_opts = get_model_opts
-
-
-def train_process(*args: Any, **kwargs: Any) -> None:
-    """OpenNMT's training process. A spawned one finds this function, and so registers us, too."""
-    register()
-    import onmt.train_single
-
-    keep_freed_memory()
-    onmt.train_single.main(*args, **kwargs)
+    onmt.bin.train.train = train
 
 
 def _register_translation() -> None:

@@ -49,7 +49,7 @@ def release_model(args: Sequence[str] | None = None) -> None:
 
         onmt.bin.release_model.main()
     else:
-        checkpoint.save({**model, "optim": None}, opt.output)
+        checkpoint.save({**{part: model[part] for part in checkpoint.PARTS}, "optim": None}, opt.output)
     print(f"{opt.model} released to {opt.output}")
 
 

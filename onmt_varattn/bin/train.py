@@ -2,15 +2,19 @@
 
 import copy
 import logging
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import yaml
 from onmt.constants import CorpusName
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable
+from onmt_varattn.nmt.world import USE_CUDA
 from onmt_varattn.opts import check_train, take_up
 from onmt_varattn.plugin import register
 
@@ -35,14 +39,53 @@ def train(args: Sequence[str] | None = None) -> None:
     from onmt_varattn.bin.build_vocab import vocabulary_parser
 
     opt = train_parser(siblings=[vocabulary_parser()]).parse_args(args)
-    import onmt.bin.train
+    from onmt_varattn.nmt import launch, training, world
 
-    check(opt)
-    keep_text_processing(opt)
-    onmt.bin.train.train(opt)
+    if launch.is_started():
+        launch.follow_launcher()
+        take_part(opt)
+        check_train(opt)
+        here = world.join(opt.gpu_backend, opt.dist_timeout)
+        opt.gpu_ranks = opt.gpu_ranks if here.device.type == "cuda" else []
+    else:
+        check_train(opt)
+        if opt.world_size > 1:
+            check(opt, world.World())
+            sys.exit(start_processes(opt, args))
+        here = world.World()
+    try:
+        check(opt, here)
+        keep_text_processing(opt)
+        training.train(opt, here)
+    finally:
+        world.leave()
 
 
-def check(opt: Any) -> None:
+def take_part(opt: Any) -> None:
+    """Set the options of one of several processes, as the launcher's variables say."""
+    size, local = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", 0))
+    if opt.world_size not in (1, size):
+        raise UserError(f"-world_size {opt.world_size}: torchrun started {size} processes; leave it out")
+    opt.world_size = size
+    if not opt.gpu_ranks and torch.cuda.is_available() and os.environ.get(USE_CUDA, "1") == "1":
+        first = int(os.environ["RANK"]) - local
+        opt.gpu_ranks = list(range(first, first + int(os.environ.get("LOCAL_WORLD_SIZE", local + 1))))
+    if not opt.gpu_ranks:
+        opt.gpu_backend = "gloo"
+
+
+def start_processes(opt: Any, args: Sequence[str] | None) -> int:
+    """Start this machine's processes of a distributed run; returns the exit code."""
+    from onmt_varattn.nmt import launch
+
+    ranks = opt.gpu_ranks or list(range(opt.world_size))
+    alone = len(ranks) == opt.world_size
+    port = launch.free_port() if alone else opt.master_port
+    cuda = bool(opt.gpu_ranks) and torch.cuda.is_available()
+    return launch.launch(launch.own_command(args), ranks, opt.world_size, opt.master_ip, port, cuda)
+
+
+def check(opt: Any, world: Any) -> None:
     """Run OpenNMT's own checks and ours, turning what they raise into one sentence.
 
     OpenNMT checks with assertions, and rewrites what it checks: so on a copy, and silently.
@@ -51,13 +94,15 @@ def check(opt: Any) -> None:
 
     from onmt_varattn.nmt import checkpoint
 
-    check_train(opt)
+    check_writable(f"{opt.save_model}_step_1.pt")
+    if opt.resume:
+        find_checkpoint(opt, world)
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
         take_up(opt, saved["opt"])
-        check_steps(opt, saved["optim"])
+        if not opt.resume:
+            check_steps(opt, saved["optim"])
     check_alignments(opt)
-    check_writable(f"{opt.save_model}_step_1.pt")
     if opt.metrics_file not in (None, "none"):
         check_writable(opt.metrics_file)
     trial = copy.deepcopy(opt)
@@ -75,6 +120,18 @@ def check(opt: Any) -> None:
     if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
         raise UserError(f"-{option} needs validation data: a corpus named valid in -data")
+
+
+def find_checkpoint(opt: Any, world: Any) -> None:
+    """Have `-resume` stand for `-train_from` the newest whole checkpoint, the same in all processes."""
+    from onmt_varattn.nmt import resume
+
+    step = world.from_first(resume.newest_good(opt.save_model)[0] if world.first else 0)
+    if step:
+        opt.train_from = f"{opt.save_model}_step_{step}.pt"
+        print(f"-resume: going on from {opt.train_from}", file=sys.stderr) if world.first else None
+    elif world.first:
+        print(f"-resume: there is no checkpoint {opt.save_model}_step_*.pt yet", file=sys.stderr)
 
 
 def check_steps(opt: Any, optim: Any) -> None:

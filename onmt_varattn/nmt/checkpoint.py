@@ -1,10 +1,12 @@
 """Checkpoints: read without running code, written whole or not at all."""
 
 import argparse
+import contextlib
 import copy
 import functools
 import os
 import pickle
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onmt.inputters.inputter
@@ -15,6 +17,7 @@ import torchtext.data.field
 import torchtext.data.utils
 import torchtext.vocab
 from onmt.utils.logging import logger
+from torch import Tensor
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
@@ -77,20 +80,119 @@ def save(checkpoint: dict[str, Any], path: str) -> None:
 
 
 class CheckpointSaver(onmt.models.model_saver.ModelSaver):
-    """OpenNMT's model saver, atomic."""
+    """OpenNMT's model saver: whole checkpoints or none, and a link to the best one.
 
-    def _save(self, step: int, model: Any) -> tuple[dict[str, Any], str]:
-        path = f"{self.base_path}_step_{step}.pt"
+    Only the first process has one.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.last_saved_step: int | None = None
+        self._kept: list[int] = []  # steps whose checkpoints count for -keep_checkpoint, oldest first
+        self._passing: int | None = None  # saved as the best one only
+
+    def go_on(self, steps: Sequence[int], best: int, interval: int) -> None:
+        """Know the checkpoints of a run that is resumed.
+
+        Args:
+            steps: those that are there.
+            best: the step with the best validation; off the schedule it is kept only for that.
+            interval: -save_checkpoint_steps.
+        """
+        self._passing = best if best in steps and interval and best % interval else None
+        self._kept = sorted(set(steps) - {self._passing})
+
+    def save(
+        self,
+        step: int,
+        moving_average: list[Tensor] | None = None,
+        training: dict[str, Any] | None = None,
+        best: int = 0,
+        lasting: bool = True,
+    ) -> bool:
+        """Save a checkpoint; if that cannot be done, say so and leave what is there.
+
+        Args:
+            step: the step that was finished.
+            moving_average: takes the place of the parameters.
+            training: where training stands.
+            best: the step with the best validation so far.
+            lasting: keep it, as -keep_checkpoint says, even if a better one comes.
+
+        Returns:
+            Whether it is saved.
+        """
+        if self.keep_checkpoint == 0 or step == self.last_saved_step:
+            return True
+        path = self._path(step)
         logger.info("Saving checkpoint %s", path)
-        checkpoint = {
-            "model": {name: value for name, value in model.state_dict().items() if "generator" not in name},
-            "generator": model.generator.state_dict(),
+        try:
+            with _parameters_of(self.model, moving_average):
+                save(self._content(training), path)
+            if best == step:
+                link(path, f"{self.base_path}_best.pt")
+        except (OSError, RuntimeError) as error:  # torch's writer has its own way to say that a disk is full
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            logger.error("%s: cannot be saved (%s); training goes on and tries again", path, reason)
+            return False
+        self.last_saved_step = step
+        self._forget(step, best, lasting)
+        return True
+
+    def _path(self, step: int) -> str:
+        return f"{self.base_path}_step_{step}.pt"
+
+    def _content(self, training: dict[str, Any] | None) -> dict[str, Any]:
+        state = self.model.state_dict()
+        return {
+            "model": {name: value for name, value in state.items() if "generator" not in name},
+            "generator": self.model.generator.state_dict(),
             "vocab": _without_unknown_words(self.fields),
             "opt": self.model_opt,
             "optim": self.optim.state_dict(),
+            "training": training,
         }
-        save(checkpoint, path)
-        return checkpoint, path
+
+    def _forget(self, step: int, best: int, lasting: bool) -> None:
+        """Remove checkpoints that are no longer to be kept; never the best one, nor this one."""
+        if self._passing is not None and best != self._passing:
+            self._rm_checkpoint(self._path(self._passing))
+            self._passing = None
+        if not lasting:
+            self._passing = step
+            return
+        self._kept.append(step)
+        while 0 < self.keep_checkpoint < len(self._kept):
+            oldest = self._kept.pop(0)
+            if oldest == best:
+                self._passing = oldest
+            else:
+                self._rm_checkpoint(self._path(oldest))
+
+
+@contextlib.contextmanager
+def _parameters_of(model: Any, values: list[Tensor] | None) -> Iterator[None]:
+    """A model with other parameters inside the block."""
+    if values is None:
+        yield
+        return
+    own = [parameter.data for parameter in model.parameters()]
+    try:
+        for parameter, value in zip(model.parameters(), values, strict=True):
+            parameter.data = value.data
+        yield
+    finally:
+        for parameter, value in zip(model.parameters(), own, strict=True):
+            parameter.data = value
+
+
+def link(path: str, name: str) -> None:
+    """Have a name stand for a file in the same directory; the name is there at every moment."""
+    temporary = f"{name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    os.symlink(os.path.basename(path), temporary)
+    os.replace(temporary, name)
 
 
 def _without_unknown_words(fields: dict[str, Any]) -> dict[str, Any]:

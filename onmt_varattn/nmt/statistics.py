@@ -3,12 +3,15 @@
 import json
 import math
 import os
-import time
 from typing import Any
 
 import onmt.utils.report_manager
+import torch
 from onmt.utils import Statistics
 from onmt.utils.logging import logger
+
+from onmt_varattn.files import append_whole, atomic_write
+from onmt_varattn.nmt.world import World
 
 
 class AlignmentStatistics(Statistics):
@@ -28,6 +31,16 @@ class AlignmentStatistics(Statistics):
         for name, (value, words) in getattr(stat, "sums", {}).items():
             total, over = self.sums.get(name, (0.0, 0))
             self.sums[name] = (total + value, over + words)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All counts and sums, as plain values."""
+        counts = {name: getattr(self, name) for name in ("loss", "n_words", "n_correct", "n_src_words")}
+        return {**counts, "sums": dict(self.sums)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over counts and sums."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def metrics(self) -> dict[str, float]:
         """Means per target word. Perplexities are exp of the mean; a reward has its variance too."""
@@ -53,6 +66,21 @@ class AlignmentStatistics(Statistics):
             writer.add_scalar(f"{prefix}/{name}", value, step)
 
 
+def sum_over(world: World, stats: AlignmentStatistics) -> AlignmentStatistics:
+    """The statistics of all processes together, in each of them; sums are taken in double precision."""
+    if world.size == 1:
+        return stats
+    texts = world.gather_texts("\n".join(stats.sums))
+    names = list(dict.fromkeys(name for text in texts for name in text.splitlines()))
+    counts = [stats.loss, stats.n_words, stats.n_correct, stats.n_src_words]
+    values = counts + [part for name in names for part in stats.sums.get(name, (0.0, 0))]
+    loss, words, correct, source, *sums = world.sum(torch.tensor(values, dtype=torch.float64)).tolist()
+    total = AlignmentStatistics(loss, int(words), int(correct), stats.computed_metrics)
+    total.n_src_words, total.start_time = int(source), stats.start_time
+    total.sums = {name: (sums[2 * i], int(sums[2 * i + 1])) for i, name in enumerate(names)}
+    return total
+
+
 class ReportManager(onmt.utils.report_manager.ReportMgr):
     """OpenNMT's report manager, which also appends every report to a file of JSON lines.
 
@@ -65,6 +93,7 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
     def __init__(self, path: str | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.path = path
+        self._waiting: list[str] = []  # lines that could not be written yet
 
     def _report_training(
         self, step: int, num_steps: int, learning_rate: float, patience: int | None, report_stats: Any
@@ -82,6 +111,25 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
                 self.log("Validation " + "; ".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
             self._append("valid", step, lr, valid_stats)
 
+    def begin(self, step: int, resume: bool) -> None:
+        """Keep the lines of the steps before the run's first one, and no others.
+
+        Args:
+            step: the first step of the run.
+            resume: later lines are of this very run, and will be written again; otherwise a copy
+                of the file is left beside it.
+        """
+        if self.path is None or not os.path.exists(self.path):
+            return
+        with open(self.path, encoding="utf-8") as file:
+            lines = [line for line in file if line.endswith("\n")]
+        kept = [line for line in lines if json.loads(line)["step"] < step]
+        if len(kept) < len(lines) and not resume:
+            logger.info("%s: lines of an earlier run are moved to %s.old", self.path, self.path)
+            os.replace(self.path, f"{self.path}.old")
+        with atomic_write(self.path) as file:
+            file.writelines(kept)
+
     def _append(self, part: str, step: int, learning_rate: float, stats: Any) -> None:
         if self.path is None or not stats.n_words:
             return
@@ -92,12 +140,16 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
             "ppl": stats.ppl(),
             "accuracy": stats.accuracy(),
             "learning_rate": learning_rate,
-            "time": round(time.time(), 3),
             **stats.metrics(),
         }
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        self._waiting.append(json.dumps(line) + "\n")
+        try:
+            append_whole(self.path, "".join(self._waiting))
+            self._waiting = []
+        except OSError as error:
+            logger.warning(
+                "%s: cannot be written (%s); its lines are kept for later", self.path, error.strerror
+            )
 
 
 def build_report_manager(stock: Any, opt: Any, gpu_rank: int) -> Any:

@@ -1,111 +1,324 @@
-"""Training: OpenNMT's trainer and optimiser, with validation wherever it runs."""
+"""Training: OpenNMT's trainer, in one process or many, that loses nothing on a bad day."""
 
+import math
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import onmt
 import torch
-from onmt.utils import Optimizer, Statistics
+from onmt.utils import Statistics
 from onmt.utils.logging import logger
+
+from onmt_varattn.errors import Stopped, TrainingError
+from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
+from onmt_varattn.nmt.memory import accumulate
+from onmt_varattn.nmt.optimizer import PlateauOptimizer
+from onmt_varattn.nmt.randomness import model_stream, seed_of_rank, set_model_stream
+from onmt_varattn.nmt.resume import early_stopping_state, set_early_stopping_state, versions
+from onmt_varattn.nmt.signals import SIGNALS, StopRequest
+from onmt_varattn.nmt.statistics import AlignmentStatistics, sum_over
+from onmt_varattn.nmt.world import World
+
+
+@dataclass(frozen=True)
+class News:
+    """What the processes tell each other in each step.
+
+    Attributes:
+        signal: that some process was asked to stop by; 0 for none.
+        save_again: the last checkpoint could not be written.
+        left_out: how much of the batch did not fit into some process's memory, as the loss is normalised.
+        sentences: how many that were.
+        bad_ranks: processes whose loss is not finite.
+        present: whether some process has a gradient, one a parameter.
+    """
+
+    signal: int
+    save_again: bool
+    left_out: int
+    sentences: int
+    bad_ranks: list[int]
+    present: list[bool]
 
 
 class Trainer(onmt.Trainer):
-    """OpenNMT's trainer, which validates on a CPU too.
+    """OpenNMT's trainer with a loop of our own.
 
-    OpenNMT-py 2.3.0 counts GPUs to decide whether to validate. One process is one worker,
-    whatever it runs on.
+    It validates on a CPU too (OpenNMT-py 2.3.0 counts GPUs to decide), sums gradients and
+    statistics over processes, leaves out a step that is not finite, splits a batch that does not
+    fit into memory, and saves all that a later run needs to go on as if nothing had happened.
+
+    Attributes:
+        world: the processes that train together.
+        validation_world: those that validate together; others each do all of it.
+        bad_steps_limit: give up after this many steps in a row that could not be taken.
     """
+
+    optim: PlateauOptimizer
+    report_stats: AlignmentStatistics
+    world = validation_world = World()
+    bad_steps_limit = 10
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.n_gpu: int = max(self.n_gpu, 1)
+        self.n_gpu = 1  # what OpenNMT's methods do for several processes is done here
+        self.report_stats = AlignmentStatistics()
+        self.best: dict[str, float] = {"step": 0, "ppl": math.inf}
+        self.left_out = {"steps": 0, "in_a_row": 0, "sentences": 0}
+        self.save_again = False
+        self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def _gradient_accumulation(self, *args: Any, **kwargs: Any) -> None:
-        """One training step; schedules need to know which."""
-        self.train_loss.step = self.optim.training_step
-        super()._gradient_accumulation(*args, **kwargs)
+    def train(
+        self,
+        train_iter: TrainingData,
+        train_steps: int,
+        save_checkpoint_steps: int = 5000,
+        valid_iter: Any = None,
+        valid_steps: int = 10000,
+    ) -> None:
+        """Train, validate and save until the steps are done, early stopping says so, or a signal comes.
 
-    def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
-        """Validate, and let the learning rate follow."""
-        stats = super().validate(valid_iter, moving_average)
-        if isinstance(self.optim, PlateauOptimizer):
-            self.optim.report_validation(stats.ppl())
+        Args:
+            train_iter: shares of batches.
+            train_steps: how many steps there are to be in all; 0 for as many as there are batches.
+            save_checkpoint_steps: steps between checkpoints; 0 for only one at the end.
+            valid_iter: validation batches, or None.
+            valid_steps: steps between validations.
+        """
+        self._start_report_manager()
+        step, news = self.optim.training_step - 1, None
+        with StopRequest(announce=self.world.first) as stop:
+            for shares, normalization in self._accum_batches(train_iter):
+                step = self.optim.training_step
+                news = self._train_step(shares, normalization, stop)
+                self._report(step, train_steps)
+                new_best = early = False
+                if valid_iter is not None and step % valid_steps == 0:
+                    new_best = self._validate(valid_iter, step)
+                    early = self.earlystopper is not None and self.earlystopper.has_stopped()
+                last = bool(news.signal) or early or 0 < train_steps <= step
+                due = save_checkpoint_steps > 0 and step % save_checkpoint_steps == 0
+                again = news.save_again and step % self.report_manager.report_every == 0
+                if due or new_best or last or again:
+                    self._save(step, train_iter, lasting=due or last or again)
+                if last:
+                    break
+            else:
+                self._save(step, train_iter)
+        self._end(step, news.signal if news else 0)
+
+    def _end(self, step: int, stopped_by: int) -> None:
+        """Say what the run left out, and why it is over if it was interrupted."""
+        if self.left_out["sentences"]:
+            logger.warning(
+                "Left out: %d steps, %d sentences in all.", self.left_out["steps"], self.left_out["sentences"]
+            )
+        if self.save_again:
+            raise TrainingError(f"the model of step {step} could not be saved (see above)")
+        if stopped_by:
+            name = signal.Signals(stopped_by).name
+            raise Stopped(f"{name}: stopped after step {step}, which is saved; -resume goes on", stopped_by)
+
+    def _accum_batches(self, iterator: Iterable[Share]) -> Iterator[tuple[list[Share], int]]:
+        """The shares of a step, and what the loss of all processes together is divided by."""
+        shares: list[Share] = []
+        for share in iterator:
+            shares.append(share)
+            if len(shares) == self._accum_count(self.optim.training_step):
+                yield shares, self._amount(share.whole for share in shares)
+                shares = []
+        if shares:
+            yield shares, self._amount(share.whole for share in shares)
+
+    def _amount(self, parts: Iterable[list[Any]]) -> int:
+        return sum(amount(examples, self.norm_method) for examples in parts)
+
+    def _train_step(self, shares: list[Share], normalization: int, stop: StopRequest) -> News:
+        """One step of the optimiser, or none if it would do harm."""
+        step = self.optim.training_step
+        self._maybe_update_dropout(step)
+        self.accum_count = len(shares)
+        self.train_loss.step = step
+        if self.trunc_size:
+            return self._truncated_step(shares, normalization, stop)
+        computed, left_out = accumulate(
+            shares, self.optim.zero_grad, lambda share: self._backward(share, normalization)
+        )
+        news = self._exchange(stop.signal, left_out, all(math.isfinite(stats.loss) for stats in computed))
+        self.world.sum_gradients(self._trained, news.present)
+        if 0 < news.left_out < normalization:
+            for parameter in self._trained:
+                if parameter.grad is not None:
+                    parameter.grad *= normalization / (normalization - news.left_out)
+        self.left_out["sentences"] += news.sentences
+        if news.bad_ranks or news.left_out == normalization:
+            self.optim.count_step()
+            self._leave_out(
+                step, shares, "its loss is not finite" if news.bad_ranks else "out of memory", news
+            )
+        elif not self.optim.update():
+            self._leave_out(step, shares, "its gradient is not finite", news)
+        else:
+            self.left_out["in_a_row"] = 0
+            for stats in computed:
+                self.report_stats.update(stats, update_n_src_words=True)
+        if self.average_decay > 0 and (step - 1) % self.average_every == 0:
+            self._update_average(step)
+        return news
+
+    def _backward(self, share: Share, normalization: int) -> Statistics:
+        """Add the gradient of a share."""
+        batch = share.batch()
+        source, lengths = batch.src if isinstance(batch.src, tuple) else (batch.src, None)
+        with torch.amp.autocast("cuda", enabled=self.optim.amp):
+            outputs, attns = self.model(source, batch.tgt, lengths, with_align=self.with_align)
+            loss, stats = self.train_loss(
+                batch,
+                outputs,
+                attns,
+                normalization=normalization,
+                shard_size=self.shard_size,
+                trunc_start=0,
+                trunc_size=batch.tgt.size(0),
+            )
+        if self.train_scorers and self.optim.training_step % self.train_eval_steps == 0:
+            stats.computed_metrics = self._score(self.train_scorers, batch, "train")
+        if loss is not None:  # OpenNMT's own losses differentiate in shards
+            self.optim.backward(loss)
+        if self.model.decoder.state is not None:
+            self.model.decoder.detach_state()
+        if lengths is not None:
+            stats.n_src_words = lengths.sum().item()
         return stats
 
+    def _score(self, scorers: dict[str, Any], batch: Any, mode: str) -> dict[str, float]:
+        """OpenNMT's metrics that need translations."""
+        for name, entry in scorers.items():
+            entry["value"] = self.training_eval_handler(entry["scorer"], batch, mode)
+            logger.info("%s %s: %s", mode, name, entry["value"])
+        return {name: entry["value"] for name, entry in scorers.items()}
 
-class PlateauOptimizer(Optimizer):
-    """OpenNMT's optimiser, whose rate falls when validation stops getting better.
+    def _truncated_step(self, shares: list[Share], normalization: int, stop: StopRequest) -> News:
+        """OpenNMT's own step for its -truncated_decoder, which updates several times a batch."""
+        batches = [share.batch() for share in shares]
+        step = self.optim.training_step
+        self._gradient_accumulation(batches, normalization, Statistics(), self.report_stats)
+        self.optim._training_step = step + 1
+        return self._exchange(stop.signal, [], True)
 
-    On a CPU the models of this package are updated by torch's fused Adam: the same update in one
-    pass over the parameters instead of ten.
+    def _exchange(self, stop_signal: int, left_out: list[Share], finite: bool) -> News:
+        """Tell the other processes what happened here, and hear what happened there."""
+        rank, size = self.world.rank, self.world.size
+        sentences = sum(len(share.examples) for share in left_out)
+        parts: list[list[float]] = [
+            [stop_signal == number for number in SIGNALS],
+            [self.save_again, self._amount(share.examples for share in left_out), sentences],
+            [not finite and rank == other for other in range(size)],
+            [parameter.grad is not None for parameter in self._trained],
+        ]
+        told = self.world.sum(torch.tensor(list(chain(*parts)), dtype=torch.float64))
+        signals, counts, bad, present = (part.tolist() for part in told.cpu().split([len(p) for p in parts]))
+        return News(
+            signal=next((number for number, count in zip(SIGNALS, signals, strict=True) if count), 0),
+            save_again=counts[0] > 0,
+            left_out=int(counts[1]),
+            sentences=int(counts[2]),
+            bad_ranks=[rank for rank, count in enumerate(bad) if count],
+            present=[count > 0 for count in present],
+        )
 
-    With `-decay_on_plateau N`, N validations in a row without a new lowest perplexity multiply
-    the rate by `-learning_rate_decay`, and this takes the place of OpenNMT's schedule by steps.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._patience = 0
-        self._decay = 1.0
-        self._plateau = {"rate_scale": 1.0, "best": float("inf"), "stalled": 0}
-
-    @classmethod
-    def from_opt(cls, model: Any, opt: Any, checkpoint: dict[str, Any] | None = None) -> "PlateauOptimizer":
-        """OpenNMT's constructor."""
-        optimizer = super().from_opt(model, opt, checkpoint)
-        optimizer._patience = opt.decay_on_plateau
-        optimizer._decay = opt.learning_rate_decay
-        if optimizer._patience:
-            optimizer._learning_rate_decay_fn = None
-        if opt.attention:
-            optimizer._fuse()
-        return optimizer
-
-    def _fuse(self) -> None:
-        if type(self._optimizer) is not torch.optim.Adam:
-            return
-        for group in self._optimizer.param_groups:
-            if all(parameter.device.type == "cpu" for parameter in group["params"]):
-                group["fused"] = True
-
-    def learning_rate(self) -> float:
-        """The rate of the next step."""
-        return super().learning_rate() * self._plateau["rate_scale"]
-
-    def report_validation(self, perplexity: float) -> None:
-        """Count a validation, and lower the rate if it is time."""
-        if not self._patience:
-            return
-        plateau = self._plateau
-        if perplexity < plateau["best"]:
-            plateau.update(best=perplexity, stalled=0)
-            return
-        plateau["stalled"] += 1
-        if plateau["stalled"] == self._patience:
-            plateau.update(rate_scale=plateau["rate_scale"] * self._decay, stalled=0)
-            logger.info(
-                "No lower validation perplexity than %g for %d validations: learning rate %g",
-                plateau["best"],
-                self._patience,
-                self.learning_rate(),
+    def _leave_out(self, step: int, shares: list[Share], reason: str, news: News) -> None:
+        """Count and report a step that was not taken; give up if there are too many in a row."""
+        size = self.world.size
+        ranks = news.bad_ranks or range(size)  # nobody in particular is to blame for a sum
+        examples = [example for share in shares for example in share.of_ranks(ranks, size)]
+        self.left_out["steps"] += 1
+        self.left_out["in_a_row"] += 1
+        self.left_out["sentences"] += sum(len(share.whole) for share in shares) - news.sentences
+        logger.warning("Step %d is left out: %s. Lines: %s", step, reason, lines_of(examples))
+        if self.left_out["in_a_row"] >= self.bad_steps_limit:
+            saved = self.model_saver.last_saved_step if self.model_saver is not None else None
+            raise TrainingError(
+                f"{self.bad_steps_limit} steps in a row could not be taken (the last: {reason}); try a lower "
+                "-learning_rate, -max_grad_norm or -batch_size, look at the lines named above, and go on "
+                + (f"from the checkpoint of step {saved} with -resume" if saved else "from the beginning")
             )
 
-    def state_dict(self) -> dict[str, Any]:
-        """OpenNMT's state, and where the plateau search stands. It may be resumed on any device."""
-        state = super().state_dict()
-        if type(self._optimizer) is torch.optim.Adam:
-            for group in state["optimizer"]["param_groups"]:
-                group["fused"] = None
-        return {**state, "plateau": dict(self._plateau)} if self._patience else state
+    def _report(self, step: int, train_steps: int) -> None:
+        """Log and write what training reports, every so many steps."""
+        if step % self.report_manager.report_every:
+            return
+        stats = sum_over(self.world, self.report_stats)
+        if self.world.first and stats.n_words:
+            self._maybe_report_training(step, train_steps, self.optim.learning_rate(), stats)
+        self.report_stats = AlignmentStatistics()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up a saved state; one without a plateau is OpenNMT's own.
+    def _validate(self, valid_iter: Any, step: int) -> bool:
+        """Validate, report, and let learning rate and early stopping follow.
 
-        The state of a model with other parameters (before it got a posterior, say) fits no more.
+        Returns:
+            Whether this is the best perplexity so far.
         """
-        saved = state_dict.get("optimizer", {}).get("param_groups", [])
-        ours = self._optimizer.param_groups
-        if saved and [len(group["params"]) for group in saved] != [len(group["params"]) for group in ours]:
-            logger.info("The model has other parameters than in the checkpoint: the optimiser starts anew.")
-            state_dict = {name: value for name, value in state_dict.items() if name != "optimizer"}
-        super().load_state_dict(state_dict)
-        self._plateau.update(state_dict.get("plateau", {}))
+        stats = self.validate(valid_iter, moving_average=self.moving_average)
+        if self.world.first:
+            self._report_step(self.optim.learning_rate(), step, valid_stats=stats)
+        if self.earlystopper is not None:
+            self.earlystopper(stats, step)
+        if not stats.ppl() < self.best["ppl"]:
+            return False
+        self.best = {"step": step, "ppl": stats.ppl()}
+        return True
+
+    def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
+        """The statistics of all processes' validation batches; the learning rate follows them."""
+        stats = sum_over(self.validation_world, super().validate(valid_iter, moving_average))
+        self.optim.report_validation(stats.ppl())
+        return stats
+
+    def _save(self, step: int, data: TrainingData, lasting: bool = True) -> None:
+        """Save, in the first process; a failure is reported there, and remembered."""
+        state = self.state_dict(data)
+        if self.model_saver is not None:
+            best = int(self.best["step"])
+            self.save_again = not self.model_saver.save(step, self.moving_average, state, best, lasting)
+
+    def state_dict(self, data: TrainingData) -> dict[str, Any]:
+        """All that a checkpoint of the model and its optimiser lacks; the processes gather it together."""
+        report = sum_over(self.world, self.report_stats)
+        state = {
+            "streams": self.world.gather(model_stream(self.world.device)),
+            "data": data.state_dict(),
+            "report": report.state_dict(),
+            "best": dict(self.best),
+            "left_out": dict(self.left_out),
+            "early_stopping": early_stopping_state(self.earlystopper),
+            "versions": versions(),
+        }
+        if self.moving_average:  # which takes the parameters' place in the checkpoint
+            state["parameters"] = [parameter.detach().clone() for parameter in self.model.parameters()]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any], data: TrainingData) -> None:
+        """Go on from there."""
+        rank, device = self.world.rank, self.world.device
+        streams = state["streams"]
+        if rank < len(streams):
+            set_model_stream(streams[rank], device)
+        else:
+            torch.manual_seed(seed_of_rank(torch.initial_seed(), rank, self.optim.training_step))
+        if len(streams) != self.world.size:
+            logger.warning("%d processes go on with what %d began.", self.world.size, len(streams))
+        data.load_state_dict(state["data"])
+        if self.world.first:
+            self.report_stats.load_state_dict(state["report"])
+        self.best, self.left_out = dict(state["best"]), dict(state["left_out"])
+        set_early_stopping_state(self.earlystopper, state["early_stopping"])
+        if "parameters" in state:
+            self.moving_average = [
+                parameter.detach().clone().float() for parameter in self.model.parameters()
+            ]
+            for parameter, value in zip(self.model.parameters(), state["parameters"], strict=True):
+                parameter.data.copy_(value)

@@ -20,6 +20,11 @@ MODELS = {
 STEPS = "-optim adam -learning_rate 0.01 -batch_size 16 -train_steps 20 -valid_steps 10 -seed 7 -dropout 0.2"
 
 
+@pytest.fixture(autouse=True)
+def _registered():
+    plugin.register()
+
+
 def stock(program, *words):
     """Run OpenNMT's own command in a process that never hears of us.
 

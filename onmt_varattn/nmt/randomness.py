@@ -1,0 +1,61 @@
+"""Random streams: saved, taken up again, and different for every process."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def data_stream() -> dict[str, Any]:
+    """The state of every generator that reading data may draw from, as plain values."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "python": random.getstate(),
+        "numpy": (str(kind), np.asarray(keys).tolist(), *rest),
+        "torch": torch.get_rng_state(),
+    }
+
+
+def set_data_stream(state: dict[str, Any]) -> None:
+    """Go on from a state of `data_stream`."""
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+
+
+@contextlib.contextmanager
+def own_stream(state: dict[str, Any]) -> Iterator[None]:
+    """Draw from a stream of one's own inside the block; `state` is where the block left it."""
+    outside = data_stream()
+    set_data_stream(state)
+    try:
+        yield
+    finally:
+        state.update(data_stream())
+        set_data_stream(outside)
+
+
+def model_stream(device: torch.device) -> Tensor:
+    """The state of what dropout and sampled alignments draw from, as bytes."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return torch.cat(states)
+
+
+def set_model_stream(state: Tensor, device: torch.device) -> None:
+    """Go on from a state of `model_stream`, which may be of another kind of device."""
+    size = len(torch.get_rng_state())
+    torch.set_rng_state(state[:size])
+    if device.type == "cuda" and len(state) > size:
+        torch.cuda.set_rng_state(state[size:], device)
+
+
+def seed_of_rank(seed: int, rank: int, step: int = 0) -> int:
+    """A seed of a process's own, the same in every run."""
+    return int(np.random.SeedSequence([seed % 2**32, rank, step]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,121 @@
+"""A training run, from checked options to the last checkpoint, in one process of one or many."""
+
+import copy
+import logging
+import random
+from typing import Any
+
+import onmt.bin.train
+import onmt.train_single
+import torch
+from onmt.models import build_model_saver
+from onmt.trainer import build_trainer
+from onmt.utils.earlystopping import AccuracyScorer, PPLScorer
+from onmt.utils.logging import init_logger, logger
+from onmt.utils.misc import set_random_seed
+from onmt.utils.parse import ArgumentParser
+
+from onmt_varattn.allocator import keep_freed_memory
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.data import TrainingData, ValidationData
+from onmt_varattn.nmt.optimizer import PlateauOptimizer
+from onmt_varattn.nmt.randomness import seed_of_rank
+from onmt_varattn.nmt.resume import checkpoints_of, remove_remains
+from onmt_varattn.nmt.statistics import ReportManager
+from onmt_varattn.nmt.trainer import Trainer
+from onmt_varattn.nmt.world import World
+from onmt_varattn.opts import change_attention
+
+
+def train(opt: Any, world: World | None = None) -> None:
+    """Train a model as the options say; OpenNMT's function of this name.
+
+    Args:
+        opt: options that are checked already.
+        world: the processes that train together; all have the same options.
+    """
+    world = world or World()
+    if opt.world_size != world.size:
+        raise UserError(
+            f"-world_size {opt.world_size}: several processes are started by onmt_train, or torchrun"
+        )
+    keep_freed_memory()
+    start_logging(opt, world)
+    ArgumentParser.validate_train_opts(opt)
+    ArgumentParser.update_model_opts(opt)
+    ArgumentParser.validate_model_opts(opt)
+    if world.size > 1 and opt.seed <= 0:
+        opt.seed = world.from_first(random.SystemRandom().randrange(1, 2**31))
+        logger.info("Seed of all processes: %d", opt.seed)
+    set_random_seed(opt.seed, False)
+    checkpoint, fields, transforms = onmt.bin.train._init_train(opt)
+    trainer, data, valid = build(opt, world, checkpoint, fields, transforms)
+    step = trainer.optim.training_step
+    steps = 0 if opt.single_pass else opt.train_steps
+    if _is_over(trainer, steps):
+        logger.info("Nothing is left to do: %d steps are trained already.", step - 1)
+        return
+    where = f"{world.size} processes" if world.size > 1 else "one process"
+    device = "the CPU" if world.device.type == "cpu" else str(world.device)
+    logger.info("Training from step %d in %s on %s", step, where, device)
+    trainer.train(data, steps, opt.save_checkpoint_steps, valid, opt.valid_steps)
+    if trainer.report_manager.tensorboard_writer is not None:
+        trainer.report_manager.tensorboard_writer.close()
+
+
+def start_logging(opt: Any, world: World) -> None:
+    """The first process logs; others speak only of what goes wrong with them."""
+    if world.first:
+        init_logger(opt.log_file)
+        return
+    init_logger(log_level=logging.ERROR)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(logging.Formatter(f"[%(asctime)s %(levelname)s] rank {world.rank}: %(message)s"))
+
+
+def build(
+    opt: Any, world: World, checkpoint: dict[str, Any] | None, fields: dict[str, Any], transforms: Any
+) -> tuple[Trainer, TrainingData, ValidationData | None]:
+    """The trainer and its data, where the checkpoint left them if the run is resumed."""
+    device_id = -1 if world.device.type == "cpu" else torch.cuda.current_device()
+    onmt.train_single.configure_process(opt, device_id)
+    if not world.first:  # nobody else writes
+        opt = copy.copy(opt)
+        opt.tensorboard, opt.metrics_file = False, "none"
+    model_opt = onmt.train_single._get_model_opts(opt, checkpoint)
+    if checkpoint is not None and opt.attention:
+        change_attention(model_opt, opt)
+    model = onmt.train_single.build_model(model_opt, opt, fields, checkpoint)
+    model.count_parameters(log=logger.info)
+    world.equalise([*model.parameters(), *model.buffers()])
+    optim = PlateauOptimizer.from_opt(model, opt, checkpoint=checkpoint)
+    saver = build_model_saver(model_opt, opt, model, fields, optim) if world.first else None
+    trainer = build_trainer(opt, device_id, model, fields, optim, model_saver=saver)
+    trainer.world, trainer.bad_steps_limit = world, opt.bad_steps_limit
+    trainer.validation_world = World() if opt.valid_metrics else world
+    if trainer.earlystopper is not None and opt.early_stopping_criteria is None:
+        # OpenNMT's are made once and for all runs of a process.
+        trainer.earlystopper.early_stopping_scorers = [PPLScorer(), AccuracyScorer()]
+    reader = onmt.train_single._build_train_iter(opt, fields, transforms)
+    data = TrainingData(reader, world, device_id, opt.single_pass)
+    if not world.first:
+        torch.manual_seed(seed_of_rank(opt.seed, world.rank))
+    stood = checkpoint.get("training") if opt.resume and checkpoint is not None else None
+    if stood is not None:
+        trainer.load_state_dict(stood, data)
+    if saver is not None:
+        remove_remains(opt.save_model)
+        if stood is not None:
+            saver.go_on(
+                list(checkpoints_of(opt.save_model)), int(trainer.best["step"]), opt.save_checkpoint_steps
+            )
+        if isinstance(trainer.report_manager, ReportManager):
+            trainer.report_manager.begin(optim.training_step, opt.resume)
+    batches = onmt.train_single._build_valid_iter(opt, fields, transforms)
+    valid = ValidationData(batches, trainer.validation_world, device_id) if batches is not None else None
+    return trainer, data, valid
+
+
+def _is_over(trainer: Trainer, steps: int) -> bool:
+    stopped = trainer.earlystopper is not None and trainer.earlystopper.has_stopped()
+    return stopped or 0 < steps < trainer.optim.training_step
