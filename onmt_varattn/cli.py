@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from onmt.utils.parse import ArgumentParser
 
-from onmt_varattn.errors import Stopped, TrainingError, UserError
+from onmt_varattn.errors import StoppedError, TrainingError, UserError
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
@@ -84,7 +84,7 @@ def run(command: Callable[[], Any]) -> None:
     except TrainingError as error:
         print(f"{_program()}: {error}", file=sys.stderr)
         sys.exit(FAILED)
-    except Stopped as stopped:
+    except StoppedError as stopped:
         if os.environ.get("RANK", "0") == "0":
             print(f"{_program()}: {stopped}", file=sys.stderr)
         sys.exit(128 + stopped.signal)

@@ -12,7 +12,7 @@ class TrainingError(Exception):
     """Training cannot go on, through nothing that could be checked before. Exit code 1."""
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """A signal asked to stop, and what was done is saved.
 
     Attributes:

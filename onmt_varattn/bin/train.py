@@ -92,16 +92,17 @@ def check(opt: Any, world: Any) -> None:
     """
     from onmt.utils.parse import ArgumentParser
 
-    from onmt_varattn.nmt import checkpoint
+    from onmt_varattn.nmt import checkpoint, resume
 
     check_writable(f"{opt.save_model}_step_1.pt")
-    if opt.resume:
-        find_checkpoint(opt, world)
+    found = opt.resume and resume.find_checkpoint(opt, world)
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
-        take_up(opt, saved["opt"])
-        if not opt.resume:
+        if found:
+            resume.check_same(opt, saved["opt"])
+        else:
             check_steps(opt, saved["optim"])
+        take_up(opt, saved["opt"])
     check_alignments(opt)
     if opt.metrics_file not in (None, "none"):
         check_writable(opt.metrics_file)
@@ -120,18 +121,6 @@ def check(opt: Any, world: Any) -> None:
     if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
         raise UserError(f"-{option} needs validation data: a corpus named valid in -data")
-
-
-def find_checkpoint(opt: Any, world: Any) -> None:
-    """Have `-resume` stand for `-train_from` the newest whole checkpoint, the same in all processes."""
-    from onmt_varattn.nmt import resume
-
-    step = world.from_first(resume.newest_good(opt.save_model)[0] if world.first else 0)
-    if step:
-        opt.train_from = f"{opt.save_model}_step_{step}.pt"
-        print(f"-resume: going on from {opt.train_from}", file=sys.stderr) if world.first else None
-    elif world.first:
-        print(f"-resume: there is no checkpoint {opt.save_model}_step_*.pt yet", file=sys.stderr)
 
 
 def check_steps(opt: Any, optim: Any) -> None:

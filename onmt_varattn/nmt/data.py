@@ -164,6 +164,10 @@ class TrainingData:
         self.stream = data_stream()
         self._adapter = _Adapter(reader.fields, is_train=True)
         self._target = reader.fields["tgt"].base_field
+        # Of a share, for the hardware's sake; where there is nothing to gain, batches are cut as for one.
+        multiple = reader.batch_size_multiple
+        self._multiple = multiple * world.size if multiple > 1 else 1
+        self._settings = self._find_settings()
         self._bucket = self._snapshot()
         self._done = 0  # batches of the present bucket
 
@@ -196,7 +200,7 @@ class TrainingData:
             reader.batch_size * size,
             pool_factor=reader.pool_factor,
             batch_size_fn=reader.batch_size_fn,
-            batch_size_multiple=reader.batch_size_multiple * size,
+            batch_size_multiple=self._multiple,
             device=reader.device,
             train=True,
             sort=False,
@@ -224,7 +228,7 @@ class TrainingData:
     def _snapshot(self) -> dict[str, Any]:
         return {"corpora": self.corpora.state_dict(), "stream": dict(self.stream)}
 
-    def _settings(self) -> dict[str, Any]:
+    def _find_settings(self) -> dict[str, Any]:
         """What a position depends on."""
         reader = self.reader
         files = {
@@ -234,17 +238,17 @@ class TrainingData:
         return {
             "files": files,
             "batch": [reader.batch_size * self.world.size, reader.batch_size_fn is not None],
-            "bucket": [reader.bucket_size, reader.pool_factor, reader.batch_size_multiple * self.world.size],
+            "bucket": [reader.bucket_size, reader.pool_factor, self._multiple],
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Where the next batch comes from: a bucket, and the batches of it that are done."""
-        return {**self._bucket, "done": self._done, "settings": self._settings()}
+        return {**self._bucket, "done": self._done, "settings": self._settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the next batch; if batches are cut otherwise now, with the first of its bucket."""
         self.stream = dict(state["stream"])
-        before, now = state["settings"], self._settings()
+        before, now = state["settings"], self._settings
         if before["files"] != now["files"]:
             logger.warning("The training files are not those of the checkpoint: its place in them is kept.")
         if self.corpora.corpora.keys() == state["corpora"]["read"].keys():

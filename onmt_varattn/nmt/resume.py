@@ -1,17 +1,23 @@
 """What a run needs to go on as if it had never stopped, and where to find it."""
 
+import copy
 import glob
 import os
 import platform
 import re
+import sys
 from importlib.metadata import version
 from typing import Any
 
+import onmt.opts
 import torch
 from onmt.utils.earlystopping import EarlyStopping, PatienceEnum
 from onmt.utils.logging import logger
+from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt import checkpoint
+from onmt_varattn.nmt.world import World
 
 
 def versions() -> dict[str, str]:
@@ -65,8 +71,6 @@ def newest_good(prefix: str) -> tuple[int, dict[str, Any] | None]:
     Returns:
         Its step and its content; 0 and None if there is none.
     """
-    from onmt_varattn.nmt import checkpoint
-
     for step, path in checkpoints_of(prefix).items():
         try:
             found = checkpoint.load(path)
@@ -77,6 +81,62 @@ def newest_good(prefix: str) -> tuple[int, dict[str, Any] | None]:
             return step, found
         logger.warning("-resume passes over %s, which does not say where training stood", path)
     return 0, None
+
+
+def find_checkpoint(opt: Any, world: World) -> bool:
+    """Have `-resume` stand for `-train_from` the newest whole checkpoint, the same in all processes.
+
+    Returns:
+        Whether there is one.
+    """
+    step = world.from_first(newest_good(opt.save_model)[0] if world.first else 0)
+    if step:
+        opt.train_from = f"{opt.save_model}_step_{step}.pt"
+    if world.first and world.size == opt.world_size:
+        found = f"going on from {opt.train_from}" if step else f"there is no {opt.save_model}_step_*.pt yet"
+        print(f"-resume: {found}", file=sys.stderr)
+    return bool(step)
+
+
+# What may differ between two parts of one run without making it another run.
+_MAY_DIFFER = {
+    *(
+        "config save_config train_from resume train_steps report_every log_file log_file_level verbose".split()
+    ),
+    *(
+        "exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint".split()
+    ),
+    *("gpu_ranks world_size gpu_backend gpu_verbose_level master_ip master_port dist_timeout".split()),
+    *("queue_size bad_steps_limit text_processing valid_batch_size num_threads data".split()),
+}
+# What the checkpoint's optimiser is made with.
+_OPTIMISER = set(
+    "optim learning_rate max_grad_norm adam_beta1 adam_beta2 adagrad_accumulator_init decay_method "
+    "start_decay_steps decay_steps warmup_steps".split()
+)
+
+
+def check_same(opt: Any, saved: Any) -> None:
+    """Refuse to resume another model; name other options that are not as they were.
+
+    Raises:
+        UserError: an option that defines the model or its optimiser differs.
+    """
+    parser = ArgumentParser()
+    onmt.opts.model_opts(parser)
+    defining = {action.dest for action in parser._actions} | _OPTIMISER
+    now = copy.deepcopy(opt)
+    ArgumentParser.update_model_opts(now)
+    for name, value in sorted(vars(now).items()):
+        before = getattr(saved, name, value)
+        if name in _MAY_DIFFER or before == value:
+            continue
+        if name in defining:
+            raise UserError(
+                f"-{name} {value}: {opt.train_from} has {before}, and -resume changes nothing; give that, "
+                "or another -save_model and -train_from"
+            )
+        print(f"-resume: -{name} was {before} and is {value} from here", file=sys.stderr)
 
 
 def remove_remains(prefix: str) -> None:

@@ -12,7 +12,7 @@ import torch
 from onmt.utils import Statistics
 from onmt.utils.logging import logger
 
-from onmt_varattn.errors import Stopped, TrainingError
+from onmt_varattn.errors import StoppedError, TrainingError
 from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
 from onmt_varattn.nmt.memory import accumulate
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
@@ -120,7 +120,9 @@ class Trainer(onmt.Trainer):
             raise TrainingError(f"the model of step {step} could not be saved (see above)")
         if stopped_by:
             name = signal.Signals(stopped_by).name
-            raise Stopped(f"{name}: stopped after step {step}, which is saved; -resume goes on", stopped_by)
+            raise StoppedError(
+                f"{name}: stopped after step {step}, which is saved; -resume goes on", stopped_by
+            )
 
     def _accum_batches(self, iterator: Iterable[Share]) -> Iterator[tuple[list[Share], int]]:
         """The shares of a step, and what the loss of all processes together is divided by."""

@@ -1,0 +1,220 @@
+"""Distributed training: many processes compute what one would, and go down and come back together."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from onmt_varattn.bin import train
+from onmt_varattn.nmt import checkpoint
+from onmt_varattn.nmt.launch import free_port, launch
+from onmt_varattn.plugin import register
+from tests.conftest import ROOT, SIZES, call, run_command
+
+COMMON = "-optim sgd -learning_rate 0.2 -max_grad_norm 5 -dropout 0 -train_steps 20 -valid_steps 10 -report_every 4"
+OBJECTIVES = {
+    "soft": "-attention soft",
+    "marginal": "-attention marginal",
+    "hard": "-attention hard -attention_estimator enum",
+    "variational": "-attention variational -attention_estimator enum",
+    "adam": "-attention soft -optim adam -learning_rate 0.01 -accum_count 2",
+    "words": "-attention soft -normalization tokens -batch_type tokens",
+    "stock": "-global_attention mlp -rnn_size 32",
+}
+NO_FAULT = (0, 0, "", 0)
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    register()
+
+
+def words(data, prefix, flags, batch_size, steps=COMMON):
+    sizes = SIZES if "-rnn_size" not in flags else "-layers 1 -word_vec_size 24 -encoder_type brnn"
+    return (
+        f"-config {data}.yaml {sizes} {steps} -seed 5 -save_checkpoint_steps 10 {flags} "
+        f"-batch_size {batch_size} -save_model {prefix}"
+    ).split()
+
+
+def two_ranks(tmp_path, runs):
+    """Train runs one after the other in two processes; a run is words and a fault."""
+    (tmp_path / "runs.json").write_text(json.dumps([(*run, free_port()) for run in runs]))
+    program = [sys.executable, "-m", "tests.ranks", "train", str(tmp_path)]
+    return launch(program, [0, 1], 2, "localhost", free_port(), cuda=False)
+
+
+def parameters(path):
+    saved = checkpoint.load(str(path))
+    return {**saved["model"], **{f"generator.{name}": value for name, value in saved["generator"].items()}}
+
+
+def metrics(prefix):
+    return [json.loads(line) for line in Path(f"{prefix}.metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same(one, other, **tolerance):
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(
+            one[name], other[name], **tolerance, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+def size_of(name, share):
+    return {"words": 200}.get(name, 8) * share
+
+
+def test_two_processes_are_one_with_twice_the_batch(data, tmp_path):
+    for name, flags in OBJECTIVES.items():
+        assert call(train.main, *words(data, tmp_path / f"{name}1", flags, size_of(name, 2))) == 0
+    runs = [
+        (words(data, tmp_path / f"{name}2", flags, size_of(name, 1)), NO_FAULT)
+        for name, flags in OBJECTIVES.items()
+    ]
+    assert two_ranks(tmp_path, runs) == 0
+    for name in OBJECTIVES:
+        one, two = (parameters(tmp_path / f"{name}{size}_step_20.pt") for size in (1, 2))
+        # Adam divides by the gradient's size, so that of parameters that hardly matter only noise is left.
+        assert_same(one, two, rtol=1e-4, atol=2e-3 if name == "adam" else 2e-6)
+        assert max((one[key] - value).abs().max() for key, value in start(one).items()) > 0.1
+        if name == "stock":
+            continue
+        for a, b in zip(metrics(tmp_path / f"{name}1"), metrics(tmp_path / f"{name}2"), strict=True):
+            assert a.keys() == b.keys()
+            assert (a["part"], a["step"], a["words"]) == (b["part"], b["step"], b["words"])
+            assert a["ppl"] == pytest.approx(b["ppl"], rel=1e-5)
+
+
+def start(parameters):
+    """How far from zero parameters must have moved: OpenNMT starts within 0.1 of it."""
+    return {name: value.clamp(-0.1, 0.1) for name, value in parameters.items()}
+
+
+def test_bad_days_of_one_process_are_everybodys(data, tmp_path, capfd):
+    flags = "-attention soft -train_steps 6 -valid_steps 6"
+    runs = [
+        (words(data, tmp_path / "loss", flags, 4), (1, 3, "loss", 0)),
+        (words(data, tmp_path / "gradient", flags, 4), (1, 3, "gradient", 0)),
+        (words(data, tmp_path / "halves", flags, 4), (1, 3, "memory", 2)),
+        (words(data, tmp_path / "none", flags, 4), NO_FAULT),
+        (words(data, tmp_path / "left_out", flags, 4), (1, 3, "memory", 0)),
+    ]
+    assert two_ranks(tmp_path, runs) == 0
+    said = capfd.readouterr().err
+    assert said.count("Step 3 is left out: its loss is not finite. Lines: corpus_1") == 1
+    assert said.count("Step 3 is left out: its gradient is not finite. Lines: corpus_1") == 1
+    lines = [
+        line.rsplit("corpus_1 ", 1)[1].split(", ") for line in said.splitlines() if "Step 3 is left" in line
+    ]
+    assert [len(numbers) for numbers in lines] == [4, 8]  # the share of rank 1; the whole batch
+    assert set(lines[0]) < set(lines[1])
+    assert "Left out: 1 steps, 8 sentences in all." in said
+    assert "rank 1: Out of memory with 4 sentences" in said and "tried again in halves" in said
+    assert "Left out: 0 steps, 4 sentences in all." in said
+    found = {
+        name: parameters(tmp_path / f"{name}_step_6.pt") for name in ("loss", "gradient", "halves", "none")
+    }
+    assert_same(found["loss"], found["gradient"], rtol=0, atol=0)
+    assert_same(found["halves"], found["none"], rtol=1e-4, atol=1e-6)
+    with pytest.raises(AssertionError):
+        assert_same(found["loss"], found["none"], rtol=1e-4, atol=1e-5)
+
+
+LONG = "-attention variational -attention_estimator sample -optim adam -learning_rate 0.01 -dropout 0.2"
+
+
+def test_torchrun_and_two_machines_compute_the_same(data, tmp_path):
+    steps = "-train_steps 6 -valid_steps 6 -report_every 3"
+    program = [sys.executable, ROOT / "train.py"]
+    own = words(data, tmp_path / "own", LONG, 4, steps)
+    run_command(*program, *own, "-world_size", 2, "-gpu_backend", "gloo")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    port = free_port()
+    run_command(
+        *torchrun,
+        "--master_port",
+        port,
+        ROOT / "train.py",
+        *words(data, tmp_path / "torchrun", LONG, 4, steps),
+    )
+    port = free_port()
+    nodes = words(data, tmp_path / "nodes", LONG, 4, steps)
+    both = [
+        subprocess.Popen(
+            [str(w) for w in (*program, *nodes, "-world_size", 2, "-gpu_backend", "gloo", "-gpu_ranks", rank)]
+            + ["-master_ip", "localhost", "-master_port", str(port)],
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in (0, 1)
+    ]
+    assert [node.wait(200) for node in both] == [0, 0]
+    expected = parameters(tmp_path / "own_step_6.pt")
+    for name in ("torchrun", "nodes"):
+        assert_same(expected, parameters(tmp_path / f"{name}_step_6.pt"), rtol=0, atol=0)
+
+
+def test_killed_and_resumed_together_it_ends_as_if_nothing_had_happened(data, tmp_path):
+    """A rank is killed, the launcher is told to stop, and the third start finishes."""
+    steps = "-train_steps 60 -valid_steps 20 -report_every 7 -keep_checkpoint 3"
+
+    def start(prefix, *more):
+        command = [sys.executable, ROOT / "train.py", *words(data, prefix, LONG, 4, steps), "-world_size", 2]
+        command += ["-gpu_backend", "gloo", "-save_checkpoint_steps", 5, *more]
+        return subprocess.Popen([str(w) for w in command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+    whole = start(tmp_path / "whole")
+    run = start(tmp_path / "run")
+    _wait_for(tmp_path, "run_step_5.pt")
+    child = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True).stdout.split()[1]
+    begun = time.monotonic()
+    subprocess.run(["kill", "-KILL", child], check=True)
+    said = run.communicate(timeout=60)[1]
+    assert run.returncode not in (0, None) and time.monotonic() - begun < 60
+    assert "was killed by SIGKILL; the others are stopped" in said
+    newest = max(int(path.stem.split("_")[-1]) for path in tmp_path.glob("run_step_*.pt"))
+    checkpoint.load(f"{tmp_path}/run_step_{newest}.pt")
+
+    run = start(tmp_path / "run", "-resume")
+    _wait_for(tmp_path, f"run_step_{newest // 5 * 5 + 5}.pt")
+    run.send_signal(signal.SIGTERM)
+    said = run.communicate(timeout=60)[1]
+    if run.returncode:  # it may have been quicker
+        assert run.returncode == 143, said
+        assert "SIGTERM: stopped after step" in said and "-resume goes on" in said
+    run = start(tmp_path / "run", "-resume")
+    assert run.wait(200) == 0
+    assert whole.wait(200) == 0
+    assert_same(
+        parameters(tmp_path / "whole_step_60.pt"), parameters(tmp_path / "run_step_60.pt"), rtol=0, atol=0
+    )
+    assert (tmp_path / "whole.metrics.jsonl").read_bytes() == (tmp_path / "run.metrics.jsonl").read_bytes()
+
+
+def _wait_for(directory, name, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not (directory / name).exists():
+        assert time.monotonic() < deadline, sorted(path.name for path in directory.iterdir())
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ("-world_size 2", "-world_size 2 needs -gpu_ranks; on the CPU use -gpu_backend gloo"),
+        ("-world_size 2 -gpu_backend gloo -gpu_ranks 0 2", "must be different numbers from 0 to 1"),
+        ("-world_size 2 -gpu_backend gloo -optim sparseadam", "-optim sparseadam does not go with several"),
+        ("-world_size 0", "-world_size 0 must be at least 1"),
+    ],
+)
+def test_runs_that_cannot_start_are_refused(data, tmp_path, capsys, flags, message):
+    if torch.cuda.is_available():
+        pytest.skip("what is refused depends on there being no GPU")
+    assert call(train.main, *words(data, tmp_path / "m", f"-attention soft {flags}", 4)) == 2
+    assert message in capsys.readouterr().err
