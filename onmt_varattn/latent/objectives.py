@@ -12,6 +12,7 @@ p the prior over z and q the posterior:
 How expectations are taken is the estimator's business.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -183,7 +184,8 @@ class Objective:
         loss = maximise(bound, emitter.vocabulary, cells, tuple(rows), emitter.chunk_logits)
         if self.baseline == "average" and len(positions.gold):
             mean = -float(notes.sums["xent"]) / len(positions.gold)
-            self.average_reward = 0.9 * self.average_reward + 0.1 * mean
+            if math.isfinite(mean):
+                self.average_reward = 0.9 * self.average_reward + 0.1 * mean
         return Loss(loss, dict(notes.sums))
 
     def candidates(self, positions: Positions) -> Candidates:

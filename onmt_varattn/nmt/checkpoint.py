@@ -132,8 +132,7 @@ class CheckpointSaver(onmt.models.model_saver.ModelSaver):
             if best == step:
                 link(path, f"{self.base_path}_best.pt")
         except (OSError, RuntimeError) as error:  # torch's writer has its own way to say that a disk is full
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            logger.error("%s: cannot be saved (%s); training goes on and tries again", path, reason)
+            logger.error("%s: cannot be saved (%s); training goes on and tries again", path, _reason(error))
             return False
         self.last_saved_step = step
         self._forget(step, best, lasting)
@@ -168,6 +167,16 @@ class CheckpointSaver(onmt.models.model_saver.ModelSaver):
                 self._passing = oldest
             else:
                 self._rm_checkpoint(self._path(oldest))
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, wherever in a chain of exceptions it said it."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError) and link.strerror:
+            return link.strerror
+        link = link.__cause__ or link.__context__
+    return str(error).splitlines()[0]
 
 
 @contextlib.contextmanager

@@ -130,6 +130,14 @@ class TrainingLoss(AlignmentLossCompute):
         self.first = {"soft": Soft, "hard": Hard}[schedule.warm_up_objective](enumerated)
         self.step = 1
 
+    def carried(self) -> Tensor:
+        """What goes from step to step: the average reward."""
+        return torch.tensor([self.objective.average_reward], dtype=torch.float64)
+
+    def take_up(self, carried: Tensor) -> None:
+        """Go on with what `carried` gave."""
+        self.objective.average_reward = float(carried[0])
+
     def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
         """See the base class. The perplexity is that of the bound."""
         if self.step <= self.schedule.warm_up_steps:

@@ -99,20 +99,20 @@ def find_checkpoint(opt: Any, world: World) -> bool:
 
 
 # What may differ between two parts of one run without making it another run.
-_MAY_DIFFER = {
-    *(
-        "config save_config train_from resume train_steps report_every log_file log_file_level verbose".split()
-    ),
-    *(
-        "exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint".split()
-    ),
-    *("gpu_ranks world_size gpu_backend gpu_verbose_level master_ip master_port dist_timeout".split()),
-    *("queue_size bad_steps_limit text_processing valid_batch_size num_threads data".split()),
-}
+_MAY_DIFFER = frozenset(
+    (  # noqa: SIM905
+        "config save_config train_from resume train_steps report_every log_file log_file_level verbose "
+        "exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint "
+        "gpu_ranks world_size gpu_backend gpu_verbose_level master_ip master_port dist_timeout queue_size bad_steps_limit "
+        "text_processing valid_batch_size num_threads data"
+    ).split()
+)
 # What the checkpoint's optimiser is made with.
-_OPTIMISER = set(
-    "optim learning_rate max_grad_norm adam_beta1 adam_beta2 adagrad_accumulator_init decay_method "
-    "start_decay_steps decay_steps warmup_steps".split()
+_OPTIMISER = frozenset(
+    (  # noqa: SIM905
+        "optim learning_rate max_grad_norm adam_beta1 adam_beta2 adagrad_accumulator_init decay_method "
+        "start_decay_steps decay_steps warmup_steps"
+    ).split()
 )
 
 

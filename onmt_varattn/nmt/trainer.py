@@ -14,6 +14,7 @@ from onmt.utils.logging import logger
 
 from onmt_varattn.errors import StoppedError, TrainingError
 from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
+from onmt_varattn.nmt.loss import TrainingLoss
 from onmt_varattn.nmt.memory import accumulate
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
 from onmt_varattn.nmt.randomness import model_stream, seed_of_rank, set_model_stream
@@ -299,6 +300,8 @@ class Trainer(onmt.Trainer):
             "early_stopping": early_stopping_state(self.earlystopper),
             "versions": versions(),
         }
+        if isinstance(self.train_loss, TrainingLoss):
+            state["carried"] = self.world.gather(self.train_loss.carried())
         if self.moving_average:  # which takes the parameters' place in the checkpoint
             state["parameters"] = [parameter.detach().clone() for parameter in self.model.parameters()]
         return state
@@ -314,6 +317,8 @@ class Trainer(onmt.Trainer):
         if len(streams) != self.world.size:
             logger.warning("%d processes go on with what %d began.", self.world.size, len(streams))
         data.load_state_dict(state["data"])
+        if isinstance(self.train_loss, TrainingLoss) and rank < len(state.get("carried", [])):
+            self.train_loss.take_up(state["carried"][rank])
         if self.world.first:
             self.report_stats.load_state_dict(state["report"])
         self.best, self.left_out = dict(state["best"]), dict(state["left_out"])

@@ -1,5 +1,7 @@
 """Training data: OpenNMT's batches, in shares, from any position."""
 
+import functools
+import operator
 import random
 from itertools import islice
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from onmt_varattn.nmt.data import Corpora, TrainingData, ValidationData, amount,
 from onmt_varattn.nmt.world import World
 from tests import models
 
-WORDS = "a b c d e f".split()
+WORDS = ["a", "b", "c", "d", "e", "f"]
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def identity(examples):
     return [(example.corpus, example.line) for example in examples]
 
 
-@pytest.mark.parametrize("batch_type, batch_size", [("sents", 4), ("tokens", 30)])
+@pytest.mark.parametrize(("batch_type", "batch_size"), [("sents", 4), ("tokens", 30)])
 def test_one_process_has_the_batches_of_opennmt(files, batch_type, batch_size):
     theirs = list(islice(reader(files, batch_size, batch_type), 40))
     ours = [s.batch() for s in islice(TrainingData(reader(files, batch_size, batch_type), World()), 40)]
@@ -86,7 +88,9 @@ def test_shares_make_up_the_batch_of_one_process_and_have_like_lengths(files, si
     ]
     for step, one in enumerate(whole):
         parts = [shares[rank][step] for rank in range(size)]
-        assert sorted(sum((identity(part.examples) for part in parts), [])) == sorted(identity(one.examples))
+        assert sorted(
+            functools.reduce(operator.iadd, (identity(part.examples) for part in parts), [])
+        ) == sorted(identity(one.examples))
         assert all(identity(part.whole) == identity(one.whole) for part in parts)
         assert max(len(p.examples) for p in parts) - min(len(p.examples) for p in parts) <= 1
         for rank, part in enumerate(parts):

@@ -1,0 +1,241 @@
+"""A run that is stopped, in whatever way, goes on as if nothing had happened."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from onmt_varattn.bin import train
+from onmt_varattn.nmt import checkpoint, loss
+from onmt_varattn.nmt.trainer import Trainer
+from onmt_varattn.plugin import register
+from tests.conftest import ROOT, SIZES, call
+
+RUN = (
+    "-optim adam -learning_rate 0.01 -dropout 0.2 -batch_size 8 -bucket_size 100 -train_steps 40 -valid_steps 10 "
+    "-report_every 7 -save_checkpoint_steps 9 -seed 5"
+)
+SAMPLED = "-attention variational -attention_estimator sample"
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    register()
+
+
+def words(data, prefix, flags=SAMPLED):
+    sizes = SIZES if "-attention" in flags else "-layers 1 -word_vec_size 24 -rnn_size 32"
+    return f"-config {data}.yaml {sizes} {RUN} {flags} -save_model {prefix}".split()
+
+
+@pytest.fixture
+def at_step(monkeypatch):
+    """Do something when a step begins: `at_step(12, action)`."""
+    actions = {}
+    stock = Trainer._train_step
+
+    def step(self, *args):
+        actions.pop(self.optim.training_step, lambda: None)()
+        return stock(self, *args)
+
+    monkeypatch.setattr(Trainer, "_train_step", step)
+    return actions.__setitem__
+
+
+def told_to_stop(number):
+    return lambda: os.kill(os.getpid(), number)
+
+
+def content(prefix, step=40):
+    saved = checkpoint.load(f"{prefix}_step_{step}.pt")
+    flat = {**saved["model"], **{f"generator.{name}": value for name, value in saved["generator"].items()}}
+    for index, state in saved["optim"]["optimizer"]["state"].items():
+        flat.update({f"optimiser.{index}.{name}": value for name, value in state.items()})
+    return flat
+
+
+def assert_same_run(one, other, step=40):
+    one_is, other_is = content(one, step), content(other, step)
+    assert one_is.keys() == other_is.keys()
+    for name, value in one_is.items():
+        assert torch.equal(value, other_is[name]), name
+    if Path(f"{one}.metrics.jsonl").exists():
+        assert Path(f"{one}.metrics.jsonl").read_bytes() == Path(f"{other}.metrics.jsonl").read_bytes()
+
+
+RUNS = {
+    "sampled": SAMPLED,
+    "gumbel": "-attention variational -attention_estimator gumbel -gumbel_min_temperature 0.1 "
+    "-gumbel_anneal_steps 30 -attention_warmup_steps 12",
+    "kl": f"{SAMPLED} -kl_warmup_steps 30 -baseline average",
+    "relaxed": "-attention relaxed -attention_warmup_steps 15",
+    "plateau": f"{SAMPLED} -decay_on_plateau 1 -early_stopping 9 -learning_rate 0.3",
+    "average": f"{SAMPLED} -average_decay 0.01 -average_every 3",
+    "accumulated": f"{SAMPLED} -accum_count 3 2 -accum_steps 0 20 -normalization tokens -batch_type tokens "
+    "-batch_size 100",
+    "adagrad": f"{SAMPLED} -optim adagrad -start_decay_steps 5 -decay_steps 5",
+    "stock": "-encoder_type brnn -global_attention mlp",
+    "transformer": "-encoder_type transformer -decoder_type transformer -word_vec_size 32 -heads 2 -transformer_ff 16",
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_told_to_stop_goes_on_bit_for_bit(kind, data, tmp_path, at_step, capsys):
+    assert call(train.main, *words(data, tmp_path / "whole", RUNS[kind])) == 0
+    parts = [*words(data, tmp_path / "parts", RUNS[kind]), "-resume"]
+    at_step(13, told_to_stop(signal.SIGTERM))
+    assert call(train.main, *parts) == 128 + signal.SIGTERM
+    said = capsys.readouterr().err
+    assert "SIGTERM: finishing the step" not in said  # written past Python, for it may be anywhere
+    assert "SIGTERM: stopped after step 13, which is saved; -resume goes on" in said
+    at_step(30, told_to_stop(signal.SIGINT))
+    assert call(train.main, *parts) == 128 + signal.SIGINT
+    assert call(train.main, *parts) == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert call(train.main, *parts) == 0  # there is nothing left to do
+    assert "Nothing is left to do: 40 steps" in capsys.readouterr().err
+
+
+def test_a_checkpoint_says_what_it_was_written_with_and_a_released_model_has_none_of_it(model, tmp_path):
+    from onmt_varattn.bin import release_model
+
+    saved = checkpoint.load(str(model))["training"]
+    assert saved["versions"]["torch"] == torch.__version__
+    assert "onmt_varattn" in saved["versions"]
+    assert {"streams", "data", "report", "best", "early_stopping"} <= saved.keys()
+    assert call(release_model.main, "-model", model, "-output", tmp_path / "released.pt") == 0
+    assert "training" not in checkpoint.load(str(tmp_path / "released.pt"))
+
+
+def test_killed_at_random_moments_it_ends_bit_for_bit(data, tmp_path):
+    """Three SIGKILLs, at moments drawn with a seed; `make test-faults` has more."""
+    assert call(train.main, *words(data, tmp_path / "whole")) == 0
+    command = [sys.executable, str(ROOT / "train.py"), *words(data, tmp_path / "parts"), "-resume"]
+    draw = random.Random(1)
+    for _ in range(3):
+        run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for line in run.stderr:
+            if "Training from step" in line:
+                break
+        time.sleep(draw.uniform(0, 1))
+        run.kill()
+        run.communicate()
+    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_second_signal_leaves_at_once(data, tmp_path):
+    command = [sys.executable, str(ROOT / "train.py"), *words(data, tmp_path / "m"), "-train_steps", "100000"]
+    run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    for line in run.stderr:
+        if "Step  7" in line:
+            break
+    os.kill(run.pid, signal.SIGSTOP)  # so that both are there before it can act on the first
+    os.kill(run.pid, signal.SIGINT)
+    os.kill(run.pid, signal.SIGTERM)
+    os.kill(run.pid, signal.SIGCONT)
+    run.communicate(timeout=60)
+    assert run.returncode in (-signal.SIGINT, -signal.SIGTERM)
+
+
+def test_a_full_disk_costs_nothing_but_time(data, tmp_path, at_step, capsys):
+    """A limit on the size of files is what a test can do without a disk to fill."""
+    assert call(train.main, *words(data, tmp_path / "whole")) == 0
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    at_step(12, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1])))
+    at_step(30, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
+    try:
+        assert call(train.main, *words(data, tmp_path / "full")) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = capsys.readouterr().err
+    assert "full_step_18.pt: cannot be saved (File too large); training goes on and tries again" in said
+    assert "full.metrics.jsonl: cannot be written" in said
+    assert_same_run(tmp_path / "whole", tmp_path / "full")
+    assert (tmp_path / "full_step_9.pt").exists()
+    assert not (tmp_path / "full_step_18.pt").exists()
+    assert (tmp_path / "full_step_35.pt").exists()  # the next report after there was room again
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_disk_that_stays_full_is_an_error_at_the_end(data, tmp_path, at_step, capsys):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    at_step(12, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1])))
+    try:
+        assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "15") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "the model of step 15 could not be saved" in capsys.readouterr().err
+    checkpoint.load(f"{tmp_path}/m_step_9.pt")
+
+
+@pytest.fixture
+def not_finite(monkeypatch):
+    """Let the loss of some steps be not a number."""
+    steps = set()
+    evaluate = loss.TrainingLoss.evaluate
+
+    def faulty(self, positions, emitter):
+        value, report = evaluate(self, positions, emitter)
+        return (value * float("nan") if self.step in steps else value), report
+
+    monkeypatch.setattr(loss.TrainingLoss, "evaluate", faulty)
+    return steps
+
+
+def test_steps_that_are_not_finite_are_left_out_and_counted(data, tmp_path, not_finite, capsys):
+    not_finite.update({3, 4, 20})
+    assert call(train.main, *words(data, tmp_path / "m")) == 0
+    said = capsys.readouterr().err
+    for step in (3, 4, 20):
+        assert f"Step {step} is left out: its gradient is not finite. Lines: corpus_1 " in said
+    assert "Left out: 3 steps, 20 sentences in all." in said
+    assert all(torch.isfinite(value).all() for value in content(tmp_path / "m").values())
+    lines = [json.loads(line) for line in Path(f"{tmp_path}/m.metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["part"] == "train"] == [7, 14, 21, 28, 35]
+
+
+def test_too_many_of_them_in_a_row_stop_the_run_with_advice(data, tmp_path, not_finite, capsys):
+    not_finite.update(range(12, 100))
+    assert call(train.main, *words(data, tmp_path / "m"), "-bad_steps_limit", "4") == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "4 steps in a row could not be taken (the last: its gradient is not finite)" in said
+    assert "-learning_rate" in said
+    assert "from the checkpoint of step 10 with -resume" in said
+    checkpoint.load(f"{tmp_path}/m_step_10.pt")
+
+
+def test_another_model_or_optimiser_is_not_resumed(data, tmp_path, capsys):
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    for flags, what in (
+        (["-dec_rnn_size", "30"], "-dec_rnn_size 30"),
+        (["-attention_estimator", "enum"], "-attention_estimator enum"),
+        (["-learning_rate", "0.5"], "-learning_rate 0.5"),
+    ):
+        assert call(train.main, *words(data, tmp_path / "m"), *flags, "-resume") == 2
+        assert f"error: {what}: {tmp_path}/m_step_9.pt has" in capsys.readouterr().err
+    assert (
+        call(train.main, *words(data, tmp_path / "m"), "-resume", "-batch_size", "4", "-train_steps", "11")
+        == 0
+    )
+    assert "-resume: -batch_size was 8 and is 4 from here" in capsys.readouterr().err
+
+
+def test_metrics_of_an_earlier_run_are_moved_aside(data, tmp_path):
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    before = (tmp_path / "m.metrics.jsonl").read_bytes()
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    assert (
+        (tmp_path / "m.metrics.jsonl.old").read_bytes()
+        == before
+        == (tmp_path / "m.metrics.jsonl").read_bytes()
+    )

@@ -1,0 +1,150 @@
+"""The saver: what is kept, which is best, and disks that are full."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from onmt_varattn.nmt import checkpoint, resume
+from onmt_varattn.nmt.checkpoint import CheckpointSaver
+from onmt_varattn.nmt.world import World
+from tests import models
+
+
+class Optimiser:
+    def state_dict(self):
+        return {"training_step": 1}
+
+
+@pytest.fixture
+def saver(tmp_path):
+    def build(keep=-1):
+        model, opt = models.model()
+        return CheckpointSaver(str(tmp_path / "m"), model, opt, models.fields(), Optimiser(), keep)
+
+    return build
+
+
+def steps(directory):
+    return sorted(resume.checkpoints_of(str(directory / "m")))
+
+
+def best(directory):
+    return os.readlink(directory / "m_best.pt")
+
+
+def test_all_are_kept_unless_told_otherwise(saver, tmp_path):
+    one = saver()
+    for step in (5, 10, 15):
+        assert one.save(step)
+    assert steps(tmp_path) == [5, 10, 15]
+    assert not (tmp_path / "m_best.pt").exists()
+
+
+def test_the_last_few_and_the_best_are_kept(saver, tmp_path):
+    one = saver(2)
+    for step, better in ((5, 5), (10, 5), (15, 5), (20, 5)):
+        one.save(step, best=better)
+    assert steps(tmp_path) == [5, 15, 20]
+    assert best(tmp_path) == "m_step_5.pt"
+    one.save(25, best=25)
+    assert steps(tmp_path) == [20, 25]
+    assert best(tmp_path) == "m_step_25.pt"
+    assert torch.equal(
+        *(checkpoint.load(str(tmp_path / n))["generator"]["0.weight"] for n in ("m_best.pt", "m_step_25.pt"))
+    )
+
+
+def test_a_best_one_off_the_schedule_goes_when_a_better_comes(saver, tmp_path):
+    one = saver()
+    one.save(5, best=0)
+    one.save(7, best=7, lasting=False)
+    assert steps(tmp_path) == [5, 7]
+    assert best(tmp_path) == "m_step_7.pt"
+    one.save(10, best=7)
+    assert steps(tmp_path) == [5, 7, 10]
+    one.save(14, best=14, lasting=False)
+    assert steps(tmp_path) == [5, 10, 14]
+    assert best(tmp_path) == "m_step_14.pt"
+
+
+def test_a_resumed_run_knows_what_is_there(saver, tmp_path):
+    one = saver(2)
+    for step in (5, 10):
+        one.save(step, best=5)
+    one.save(12, best=12, lasting=False)
+    again = saver(2)
+    again.go_on(steps(tmp_path), best=12, interval=5)
+    again.save(15, best=12)
+    assert steps(tmp_path) == [10, 12, 15]
+    again.save(20, best=20)
+    assert steps(tmp_path) == [15, 20]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("PytorchStreamWriter failed")]
+)
+def test_a_failed_save_is_reported_and_leaves_the_last_one(saver, tmp_path, monkeypatch, caplog, error):
+    one = saver(1)
+    assert one.save(5, best=5)
+
+    def full(*args):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", full)
+        assert not one.save(10, best=10)
+    assert steps(tmp_path) == [5]
+    assert best(tmp_path) == "m_step_5.pt"
+    assert "m_step_10.pt: cannot be saved" in caplog.text
+    assert "tries again" in caplog.text
+    assert one.save(10, best=10)
+    assert steps(tmp_path) == [10]
+    assert best(tmp_path) == "m_step_10.pt"
+
+
+def test_an_averaged_model_is_saved_and_the_trained_one_stays(saver, tmp_path):
+    one = saver()
+    before = [parameter.detach().clone() for parameter in one.model.parameters()]
+    average = [torch.full_like(parameter, 2.0) for parameter in one.model.parameters()]
+    one.save(5, moving_average=average)
+    saved = checkpoint.load(str(tmp_path / "m_step_5.pt"))
+    assert all((value == 2).all() for value in saved["model"].values())
+    assert all(torch.equal(a, b) for a, b in zip(before, one.model.parameters(), strict=True))
+
+
+def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):
+    one = saver()
+    assert resume.newest_good(str(tmp_path / "m")) == (0, None)
+    one.save(5, training={"a": 1})
+    one.save(30, training={"b": 2})
+    one.save(200)  # says nothing of training
+    (tmp_path / "m_step_1000.pt").write_bytes((tmp_path / "m_step_30.pt").read_bytes()[:5000])
+    (tmp_path / "m_step_x.pt").write_text("")
+    (tmp_path / "mm_step_9000.pt").write_text("")
+    step, found = resume.newest_good(str(tmp_path / "m"))
+    assert step == 30
+    assert found["training"] == {"b": 2}
+    assert "passes over a checkpoint" in caplog.text
+    assert "m_step_1000.pt" in caplog.text
+    assert "m_step_200.pt, which does not say" in caplog.text
+
+
+def test_resume_stands_for_the_checkpoint_it_finds(saver, tmp_path, capsys):
+    opt = models.options(f"-save_model {tmp_path}/m -resume")
+    assert not resume.find_checkpoint(opt, World())
+    saver().save(5, training={"a": 1})
+    assert resume.find_checkpoint(opt, World())
+    assert opt.train_from == f"{tmp_path}/m_step_5.pt"
+    assert "there is no" in (said := capsys.readouterr().err)
+    assert f"going on from {opt.train_from}" in said
+
+
+def test_what_a_killed_save_left_is_removed_and_nothing_else(tmp_path):
+    for name in (".m_step_5.pt.x1.tmp", ".mm_step_5.pt.x1.tmp", "m_step_5.pt", ".m_step_5.pt.x1"):
+        (tmp_path / name).write_text("")
+    resume.remove_remains(str(tmp_path / "m"))
+    assert sorted(path.name for path in Path(tmp_path).iterdir()) == sorted(
+        [".mm_step_5.pt.x1.tmp", "m_step_5.pt", ".m_step_5.pt.x1"]
+    )
