@@ -28,7 +28,7 @@ MODEL_ID = 3
 OPTIONS = {"beam": 4, "max_length": 20}
 LIMITS = {"max_request_bytes": 200_000, "max_sentences": 8, "max_characters": 500}
 BAD_SHARE = 0.3  # of all requests
-WARM_UP = 1 / 6  # of the time
+MEMORY_SAMPLES = 6  # evenly over the time; the first ends the warm-up
 MOST_GROWTH = 1.1  # of memory, after the warm-up
 UNKNOWN = "\ue000\ue001"  # gives way to other characters of private use, which no model knows either
 
@@ -108,11 +108,12 @@ def run(model_path, source_lines, clients=50, seconds=60, seed=1):
         ]
         for thread in threads:
             thread.start()
-        time.sleep(seconds * WARM_UP)
-        warm = resident_bytes(process.pid)
+        memory = []
+        for _ in range(MEMORY_SAMPLES):
+            time.sleep(seconds / MEMORY_SAMPLES)
+            memory.append(round(resident_bytes(process.pid) / 2**20, 1))
         for thread in threads:
             thread.join()
-        last = resident_bytes(process.pid)
         process.send_signal(signal.SIGTERM)
         exit_code = process.wait(timeout=60)
         log = Path(directory, "log").read_text("utf-8")
@@ -125,8 +126,9 @@ def run(model_path, source_lines, clients=50, seconds=60, seed=1):
         "bad requests": figures.counts["bad"],
         "bad requests without 4xx and message": figures.counts["bad, wrong"],
         "tracebacks seen by clients": figures.counts["tracebacks"],
-        "memory after warm-up, MiB": round(warm / 2**20, 1),
-        "memory at the end, MiB": round(last / 2**20, 1),
+        "memory after warm-up, MiB": memory[0],
+        "memory at the end, MiB": memory[-1],
+        "memory on the way, MiB": memory,
         "median latency, ms": round(1000 * latencies[9], 1),
         "95th percentile latency, ms": round(1000 * latencies[18], 1),
         "exit code": exit_code,
