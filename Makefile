@@ -36,7 +36,7 @@ docs: $(INSTALLED)          ## docs/_build/html
 
 audit: $(INSTALLED)         ## known holes in the versions of constraints.txt; needs the network
 	$(RUN) -m pip install --quiet pip-audit
-	$(RUN) -m pip_audit --requirement constraints.txt --no-deps --disable-pip
+	$(RUN) -m pip_audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 install: $(INSTALLED)       ## the environment alone
 

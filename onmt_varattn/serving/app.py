@@ -64,7 +64,7 @@ def _body() -> Any:
     """The JSON of the request. Its type is demanded because a browser sends others for any page."""
     if not request.is_json:
         raise RequestError(415, "send JSON, with the header 'Content-Type: application/json'")
-    return parse_json(request.get_data(cache=False))
+    return parse_json(request.get_data())
 
 
 def _add_errors(app: Flask) -> None:
@@ -106,14 +106,11 @@ def _allowed(error: HTTPException) -> dict[str, str]:
 
 
 def _add_log(app: Flask) -> None:
+    @app.before_request
+    def log_request() -> None:
+        logger.info("%s %s %r", request.method, request.path, request.get_data())
+
     @app.after_request
-    def log(response: Response) -> Response:
-        body = (
-            request.get_data(cache=True)
-            if (request.content_length or 0) <= (request.max_content_length or 0)
-            else b""
-        )
-        logger.info(
-            "%s %s %r: %d %r", request.method, request.path, body, response.status_code, response.data
-        )
+    def log_answer(response: Response) -> Response:
+        logger.info("%s %s: %d %r", request.method, request.path, response.status_code, response.data)
         return response

@@ -147,9 +147,9 @@ class Models:
 
     def close(self) -> None:
         """Let the translation that is under way end; no other begins."""
+        self._thread.shutdown(cancel_futures=True)
         for model in self._models.values():
             model.stop_unload_timer()
-        self._thread.shutdown(cancel_futures=True)
 
     def listing(self) -> list[dict[str, Any]]:
         """What OpenNMT says of each model."""

@@ -219,6 +219,17 @@ def test_an_unforeseen_failure_says_nothing_of_the_inside(client, models, lines,
     assert targets(ask(client, lines[0])) == direct.translate(lines[:1])
 
 
+def test_requests_are_logged_if_asked_for(models, caplog):
+    client = build_app(models, log_requests=True).test_client()
+    with caplog.at_level("INFO"):
+        ask(client, "a word")
+        too_large = client.post("/translator/translate", data=b" " * 5001, content_type=JSON)
+    assert too_large.status_code == 413
+    assert "a word" in caplog.text
+    assert "/translator/translate: 200" in caplog.text
+    assert "/translator/translate: 413" in caplog.text
+
+
 def test_each_of_many_clients_gets_its_own_answer(models, lines, direct):
     right = direct.translate(lines)
 
@@ -269,6 +280,8 @@ def test_clones_have_a_clients_options_and_a_limit(entry, tmp_path, model, lines
     )
     assert [item["timeout"] for item in client.get("/translator/models").json] == [-1, 99, -1]
     models.close()
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)  # or the process would wait for them
 
 
 def test_a_model_that_was_unloaded_comes_back(entry, tmp_path, model, lines, direct):
