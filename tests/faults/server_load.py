@@ -70,7 +70,7 @@ BAD = {
         "POST", f"/translator/clone_model/{MODEL_ID}", JSON, json.dumps({"opt": {"models": ["/etc/passwd"]}}),
     ),
     "log to a file": (
-        "POST", f"/translator/clone_model/{MODEL_ID}", JSON, json.dumps({"opt": {"log_file": "/tmp/log"}}),
+        "POST", f"/translator/clone_model/{MODEL_ID}", JSON, json.dumps({"opt": {"log_file": "/nowhere/log"}}),
     ),
     "clone what is not there": ("POST", "/translator/clone_model/4", JSON, "{}"),
 }  # fmt: skip
