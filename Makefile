@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo demo-full test test-slow lint bench bench-full docs clean install
+.PHONY: demo demo-full test test-slow lint bench bench-full docs audit clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
@@ -33,6 +33,10 @@ bench-full: $(INSTALLED)    ## the same at more shapes, and scaling; writes docs
 docs: $(INSTALLED)          ## docs/_build/html
 	$(RUN) -m sphinx -W --keep-going -q docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+audit: $(INSTALLED)         ## known holes in the versions of constraints.txt; needs the network
+	$(RUN) -m pip install --quiet pip-audit
+	$(RUN) -m pip_audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 install: $(INSTALLED)       ## the environment alone
 

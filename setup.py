@@ -43,6 +43,8 @@ setup(
         "matplotlib",
         "entmax",
         "pyyaml",
+        "flask",
+        "waitress",
     ],
     extras_require={
         "dev": [

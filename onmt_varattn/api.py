@@ -219,25 +219,38 @@ class Model:
         return attention["std"][: len(target.tokens), 0].cpu()
 
     def _parse(self, options: dict[str, Any]) -> Any:
-        """Options by name -> the namespace that OpenNMT works with, checked as on the command line."""
-        from onmt.utils.parse import ArgumentParser
-
-        from onmt_varattn.bin.translate import translate_parser
-
-        parser = translate_parser()
-        parser.error = _raise  # type: ignore[method-assign]
-        words = ["-model", *self._models, "-src", "given by the caller"]
-        for name, value in options.items():
-            if name in ("model", "src", "tgt", "output", "src_feats", "report_align", "dump_attention"):
+        for name in ("model", "src", "tgt", "output", "src_feats", "report_align", "dump_attention"):
+            if name in options:
                 raise UserError(
                     f"'{name}' is for the command line; translate() takes sentences and returns them"
                 )
-            if value is not False:
-                words += [f"-{name}"] if value is True else [f"-{name}", str(value)]
-        opt = parser.parse_args(words)
-        check_translate(opt)
-        ArgumentParser.validate_translate_opts(opt)
-        return opt
+        return parse_options(self._models, options)
+
+
+def parse_options(models: Sequence[str], options: dict[str, Any]) -> Any:
+    """Options by name -> the namespace that OpenNMT works with, checked as on the command line.
+
+    Args:
+        models: paths of checkpoints.
+        options: of onmt_translate; False leaves a flag off.
+
+    Raises:
+        UserError: an option is unknown, or has a wrong value.
+    """
+    from onmt.utils.parse import ArgumentParser
+
+    from onmt_varattn.bin.translate import translate_parser
+
+    parser = translate_parser()
+    parser.error = _raise  # type: ignore[method-assign]
+    words = ["-model", *models, "-src", "given by the caller"]
+    for name, value in options.items():
+        if value is not False:
+            words += [f"-{name}"] if value is True else [f"-{name}", str(value)]
+    opt = parser.parse_args(words)
+    check_translate(opt)
+    ArgumentParser.validate_translate_opts(opt)
+    return opt
 
 
 def _raise(message: str) -> NoReturn:

@@ -216,3 +216,22 @@ def _without_unknown_words(fields: dict[str, Any]) -> dict[str, Any]:
             for word in [word for word, index in vocab.stoi.items() if vocab.itos[index] != word]:
                 del vocab.stoi[word]
     return fields
+
+
+class _Words(dict[str, int]):
+    """Indices of words; one that is not there has the unknown word's, and is not entered."""
+
+    def __init__(self, words: dict[str, int], unknown: int) -> None:
+        super().__init__(words)
+        self._unknown = unknown
+
+    def __missing__(self, word: str) -> int:
+        return self._unknown
+
+
+def forget_unknown_words(fields: dict[str, Any]) -> None:
+    """Have vocabularies look words up without entering them, or a server would grow with each new one."""
+    for side in ("src", "tgt"):
+        for _, field in getattr(fields[side], "fields", []):
+            vocab = field.vocab
+            vocab.stoi = _Words(vocab.stoi, vocab.stoi[field.unk_token])

@@ -128,6 +128,7 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
         Fields, the model, and the options it was built with.
     """
     checkpoint = checkpoints.load(model_path or opt.models[0])
+    checkpoints.forget_unknown_words(checkpoint["vocab"])
     model_opt = ArgumentParser.ckpt_model_opts(checkpoint["opt"])
     ArgumentParser.update_model_opts(model_opt)
     ArgumentParser.validate_model_opts(model_opt)

@@ -1,0 +1,1 @@
+"""Translation over HTTP: OpenNMT's routes and JSON, with every request checked before a model sees it."""

@@ -1,0 +1,116 @@
+"""OpenNMT's routes and answers as a Flask application."""
+
+import logging
+from typing import Any
+
+from flask import Flask, Response, jsonify, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
+
+from onmt_varattn.serving.models import Models
+from onmt_varattn.serving.requests import RequestError, check_clone, check_translation, parse_json
+
+logger = logging.getLogger(__name__)
+
+
+def build_app(models: Models, url_root: str = "/translator", log_requests: bool = False) -> Flask:
+    """The application.
+
+    Args:
+        models: what it serves, and the limits.
+        url_root: path before all routes.
+        log_requests: log what clients send, and what they get.
+    """
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = models.limits.request_bytes
+    root = "/" + url_root.strip("./")
+    _add_routes(app, models, "" if root == "/" else root)
+    _add_errors(app)
+    if log_requests:
+        _add_log(app)
+    return app
+
+
+def _add_routes(app: Flask, models: Models, root: str) -> None:
+    @app.get(f"{root}/models")
+    def listing() -> Response:
+        return jsonify(models.listing())
+
+    @app.get(f"{root}/health")
+    def health() -> Response:
+        return jsonify(status="ok")
+
+    @app.post(f"{root}/translate")
+    def translate() -> Response:
+        return jsonify(models.translate(check_translation(_body(), models.limits)))
+
+    @app.post(f"{root}/clone_model/<int:model_id>")
+    def clone_model(model_id: int) -> Response:
+        model = models.clone(model_id, check_clone(_body()))
+        return jsonify(status="ok", model_id=model.model_id, load_time=model.load_time)
+
+    def add_action(name: str, action: Any) -> None:
+        def act(model_id: int) -> Response:
+            action(model_id)
+            return jsonify(status="ok", model_id=model_id)
+
+        app.add_url_rule(f"{root}/{name}/<int:model_id>", name, act, methods=["GET"])
+
+    add_action("unload_model", models.unload)
+    add_action("to_cpu", models.to_cpu)
+    add_action("to_gpu", models.to_gpu)
+
+
+def _body() -> Any:
+    """The JSON of the request. Its type is demanded because a browser sends others for any page."""
+    if not request.is_json:
+        raise RequestError(415, "send JSON, with the header 'Content-Type: application/json'")
+    return parse_json(request.get_data())
+
+
+def _add_errors(app: Flask) -> None:
+    @app.errorhandler(RequestError)
+    def refused(error: RequestError) -> Response:
+        return _error(error.status, error.message, error.headers)
+
+    @app.errorhandler(HTTPException)
+    def wrong(error: HTTPException) -> Response:
+        return _error(error.code or 500, _sentence(error), _allowed(error))
+
+    @app.errorhandler(Exception)
+    def unforeseen(error: Exception) -> Response:
+        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        return _error(500, "the server failed at this request; its log says why", {})
+
+
+def _error(status: int, message: str, headers: dict[str, str]) -> Response:
+    answer = jsonify(status="error", error=message)
+    answer.status_code = status
+    answer.headers.update(headers)
+    return answer
+
+
+def _sentence(error: HTTPException) -> str:
+    path = request.path[:100]
+    if isinstance(error, NotFound):
+        return f"there is nothing at {path}"
+    if isinstance(error, MethodNotAllowed):
+        return f"{request.method} is not for {path}; use {_allowed(error)['Allow']}"
+    if isinstance(error, RequestEntityTooLarge):
+        return f"the request has more than {request.max_content_length} bytes"
+    return error.name.lower()
+
+
+def _allowed(error: HTTPException) -> dict[str, str]:
+    methods = getattr(error, "valid_methods", None) or []
+    return {"Allow": ", ".join(sorted({*methods} - {"HEAD", "OPTIONS"}))} if methods else {}
+
+
+def _add_log(app: Flask) -> None:
+    @app.before_request
+    def log_request() -> None:
+        logger.info("%s %s %r", request.method, request.path, request.get_data())
+
+    @app.after_request
+    def log_answer(response: Response) -> Response:
+        logger.info("%s %s: %d %r", request.method, request.path, response.status_code, response.data)
+        return response
