@@ -84,8 +84,7 @@ class Run:
     def training(self) -> list[str]:
         """The command that trains, or goes on training, the model."""
         options = {**self.recipe.options(self.row), "seed": self.seed, "save_model": self.directory / "model"}
-        if last := self._last_checkpoint():
-            options["train_from"] = last
+        options["resume"] = True
         return [sys.executable, "-m", "onmt_varattn.bin.train", *as_words(options)]
 
     def evaluation(self) -> list[str]:
@@ -115,7 +114,7 @@ class Run:
     def progress(self, since: float = 0.0) -> dict[str, Any]:
         """The last line of the metrics: step, perplexity, ...; nothing if there is none since that time."""
         lines = self._metrics()
-        return lines[-1] if lines and lines[-1]["time"] >= since else {}
+        return lines[-1] if lines and self._metrics_file.stat().st_mtime >= since else {}
 
     def best_checkpoint(self) -> Path:
         """The checkpoint with the lowest validation perplexity; the last if there was no validation."""
@@ -133,9 +132,13 @@ class Run:
         found = ((re.fullmatch(r"model_step_(\d+)", path.stem), path) for path in self.directory.glob("*.pt"))
         return {int(match[1]): path for match, path in found if match}
 
+    @property
+    def _metrics_file(self) -> Path:
+        return self.directory / "model.metrics.jsonl"
+
     def _metrics(self) -> list[dict[str, Any]]:
         try:
-            text = (self.directory / "model.metrics.jsonl").read_text("utf-8")
+            text = self._metrics_file.read_text("utf-8")
         except FileNotFoundError:
             return []
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

@@ -93,7 +93,7 @@ def test_a_stopped_run_goes_on_from_its_last_checkpoint(recipe, tmp_path):
     log = (directory / "log.txt").read_text("utf-8")
     assert call(reproduce.main, recipe, "-output", out, "-rows", "soft") == 0
     added = (directory / "log.txt").read_text("utf-8")[len(log) :]
-    assert "-train_from" in added.splitlines()[0]
+    assert "-resume: going on from" in added
     assert checkpoint.load(str(directory / "model_step_400.pt"))["optim"]["training_step"] == 401
     assert (out / "table1.md").exists()
 

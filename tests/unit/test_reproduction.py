@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import statistics
 import sys
@@ -114,11 +115,12 @@ def test_a_run_trains_then_goes_on_then_is_evaluated_then_is_done(tmp_path):
     command = run.next_command()
     assert command[:3] == [sys.executable, "-m", "onmt_varattn.bin.train"]
     assert " ".join(command).endswith(
-        f"-train_steps 40 -attention marginal -seed 1 -save_model {run.directory}/model"
+        f"-train_steps 40 -attention marginal -seed 1 -save_model {run.directory}/model -resume"
     )
     for step in (9, 10, 20):
         (run.directory / f"model_step_{step}.pt").touch()
-    assert run.next_command()[-2:] == ["-train_from", f"{run.directory}/model_step_20.pt"]
+    assert run.first_step == 20
+    assert run.next_command() == command, "-resume finds the checkpoint itself"
     metrics(
         run,
         {"part": "valid", "step": 10, "ppl": 5.0},
@@ -143,8 +145,10 @@ def test_a_run_trains_then_goes_on_then_is_evaluated_then_is_done(tmp_path):
 def test_a_half_written_line_of_metrics_is_not_read(tmp_path):
     run = run_in(tmp_path)
     assert run.progress() == {}
-    (run.directory / "model.metrics.jsonl").write_text('{"step": 5, "time": 9.0}\n{"step')
+    (run.directory / "model.metrics.jsonl").write_text('{"step": 5}\n{"step')
     assert run.progress()["step"] == 5
+    os.utime(run.directory / "model.metrics.jsonl", (9.0, 9.0))
+    assert run.progress(since=8.5)["step"] == 5
     assert run.progress(since=9.5) == {}, "of an earlier training"
 
 
