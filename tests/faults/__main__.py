@@ -1,0 +1,97 @@
+"""Inject faults and print what came of them: `python -m tests.faults` (`make test-faults`).
+
+Takes some minutes. Exit code 1 if anything was lost.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from onmt_varattn import pages
+from onmt_varattn.bin import preprocess, train
+from onmt_varattn.plugin import register
+from tests.faults import server_load, training
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def prepare(directory):
+    """A toy corpus and a model that has learned a little of it: the prefix and the checkpoint."""
+    import subprocess
+
+    command = [sys.executable, ROOT / "tools/make_toy_corpus.py", "-output", directory / "toy", "-seed", "3"]
+    subprocess.run([*command, "-train", "1000", "-valid", "40", "-test", "30"], check=True, stdout=subprocess.DEVNULL)
+    words = [
+        word
+        for part in ("train", "valid")
+        for side, language in (("src", "de"), ("tgt", "en"))
+        for word in (f"-{part}_{side}", str(directory / f"toy/{part}.{language}"))
+    ]
+    prefix = directory / "run"
+    preprocess.main([*words, "-save_data", str(prefix), "-vocab_size", "400", "-num_threads", "1"])
+    model = directory / "served"
+    steps = f"-train_steps 300 -valid_steps 300 -save_checkpoint_steps 300 -save_model {model}"
+    train.main(["-config", f"{prefix}.yaml", *training.RUN.split(), *steps.split()])
+    return prefix, Path(f"{model}_step_300.pt")
+
+
+def row(outcome):
+    recovery = f"{statistics.median(outcome.recovery):.1f} s" if outcome.recovery else "at once"
+    return f"| {outcome.fault} | {outcome.times} | {outcome.result} | {outcome.lost} | {recovery} |"
+
+
+def served(model, lines, clients, seconds):
+    """The server under load, as an outcome."""
+    figures = server_load.run(str(model), lines, clients, seconds)
+    problems = server_load.problems(figures)
+    outcome = training.Outcome(f"bad requests to the server, {clients} clients, {seconds} s")
+    outcome.times = figures["bad requests"]
+    outcome.result = (
+        f"each a 4xx with a message; {figures['good requests']} good ones answered right meanwhile; "
+        f"memory {figures['memory in MiB'][0]} to {figures['memory in MiB'][-1]} MiB"
+    )
+    if problems:
+        outcome.lost, outcome.result = "; ".join(problems), "problems"
+    return outcome
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-clients", type=int, default=50, help="clients of the server")
+    parser.add_argument("-seconds", type=int, default=60, help="of load on the server")
+    parser.add_argument("-update", help="put the table into this page, between its marks")
+    args = parser.parse_args()
+    register()
+    begun = time.monotonic()
+    head = ["| fault | injected | result | data lost | until training goes on |", "|---|---|---|---|---|"]
+    print(*head, sep="\n", flush=True)
+    outcomes = []
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        data, model = prepare(directory)
+        lines = (directory / "toy/test.de").read_text("utf-8").splitlines()
+
+        def everything():
+            yield from training.all_faults(data, directory)
+            yield served(model, lines, args.clients, args.seconds)
+
+        for outcome in everything():
+            outcomes.append(outcome)
+            print(row(outcome), flush=True)
+    minutes = (time.monotonic() - begun) / 60
+    good = all(outcome.good for outcome in outcomes)
+    lost = "nothing was lost" if good else "SOMETHING WAS LOST"
+    summary = f"{sum(o.times for o in outcomes):,} faults in {minutes:.1f} minutes on {os.cpu_count()} cores: {lost}"
+    print(summary)
+    if args.update:
+        text = "\n".join([*head, *map(row, outcomes)])
+        pages.update(Path(args.update), "faults", f"{text}\n\n{summary}.\n")
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()
