@@ -6,6 +6,7 @@ side left out.
 
 import difflib
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -161,16 +162,19 @@ def _lines(path: str) -> Iterator[str]:
             yield decode(line.removesuffix(b"\n"), f"{path}, line {number}")
 
 
-def check_links(corpora: Corpora) -> None:
+def check_links(opt: Any) -> None:
     """Refuse alignments that are none, or whose links are outside of their sentence pairs.
 
     Args:
-        corpora: that went through `check_corpora`, all with alignments.
+        opt: options that OpenNMT-py has checked, `data` parsed, all of it with alignments.
     """
-    for corpus in corpora.values():
+    limits = [trunc or math.inf for trunc in (opt.src_seq_length_trunc, opt.tgt_seq_length_trunc)]
+    for corpus in opt.data.values():
         files = (_lines(corpus[key]) for key in FILES)
         for number, (source, target, line) in enumerate(zip(*files, strict=True), 1):
-            sizes = len(source.split()), len(target.split())
+            sizes = [
+                min(len(side.split()), most) for side, most in zip((source, target), limits, strict=True)
+            ]
             place = f"{corpus['path_align']}, line {number}"
             links = parse_pharaoh(line, place)
             if not links and all(sizes):

@@ -75,7 +75,7 @@ def check(opt: Any) -> None:
         logging.disable(logging.NOTSET)
     check_corpora(trial.data, opt.skip_empty_level)
     if opt.posterior == "external" or trial.lambda_align:
-        check_links(trial.data)
+        check_links(trial)
     check_vocabularies(trial)
     if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"

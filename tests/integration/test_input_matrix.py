@@ -269,7 +269,7 @@ def test_odd_files_are_preprocessed_as_clean_ones(case, toy, accepted):
             content = (toy / f"valid.{end}").read_text("utf-8")
             words += [f"-{part}_{side}", write(f"{part}.{end}", make(content))]
         words += ["-save_data", "run", "-subword", "none", "-overwrite", "-num_threads", 1]
-        accepted(preprocess.main, *words)
+        assert accepted(preprocess.main, *words)[1] == []
         found.append({path.name: path.read_bytes() for path in Path().glob("run.*")})
     assert len(found[0]) == 8
     assert found[0] == found[1]
@@ -279,7 +279,7 @@ def test_mixed_line_endings_train_the_same_model(clean, accepted):
     accepted(train.main, *text_data(), *SMALL, "-save_model", "a")
     for name in ("de", "en"):
         write(name, odd(Path(name).read_text("utf-8"))["mixed line endings"])
-    accepted(train.main, *text_data(), *SMALL, "-save_model", "b")
+    assert accepted(train.main, *text_data(), *SMALL, "-save_model", "b")[1] == []
     assert same_parameters("a_step_2.pt", "b_step_2.pt")
 
 
@@ -566,6 +566,8 @@ def test_bad_alignments_are_refused_by_training(case, part, clean, refused, acce
     write("valid.align", good)
     data = text_data(path_align="train.align")
     accepted(train.main, *data, *SMALL, *EXTERNAL, "-save_model", "m")
+    cut = refused(train.main, *data, *SMALL, *EXTERNAL, "-src_seq_length_trunc", 3, "-save_model", "n")
+    assert "train.align, line 2: link 3-3 is outside of a sentence pair with 3 and 4 tokens" in cut
     if case == "missing":
         Path("bad").unlink()
     Path("data.yaml").write_text(Path("data.yaml").read_text().replace(f"{part}.align", "bad"))
