@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import logging
+import math
 import os
 import signal
 import sys
@@ -44,7 +45,8 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line without the usage, which for OpenNMT's parsers runs to a hundred lines."""
-        print(f"{self.prog}: error: {message} (-h lists all options)", file=sys.stderr)
+        line = " ".join(message.split())
+        print(f"{self.prog}: error: {line} (-h lists all options)", file=sys.stderr)
         sys.exit(USER_MISTAKE)
 
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
@@ -60,7 +62,15 @@ class Parser(ArgumentParser):
                     self.error(f"unexpected value '{word}'")
             elif not (from_config and any(_option_names(parser) & {name} for parser in self._siblings)):
                 self.error(self._unknown(name, from_config))
+        self._check_numbers(namespace)
         return namespace
+
+    def _check_numbers(self, namespace: Any) -> None:
+        """Python takes "nan" and "inf" for numbers; no option has a use for them."""
+        for name, value in vars(namespace).items():
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, float) and not math.isfinite(number):
+                    self.error(f"-{name} {number} is not a finite number")
 
     def _unknown(self, name: str, from_config: bool) -> str:
         place = "unknown key in the -config file:" if from_config else "unknown option"

@@ -1,5 +1,7 @@
 """What ends a command, in one sentence."""
 
+import sys
+
 
 class UserError(Exception):
     """A mistake the user can mend: the message names the file or option, its value and the way out.
@@ -22,3 +24,8 @@ class StoppedError(Exception):
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
         self.signal = signal
+
+
+def warn(message: str) -> None:
+    """Say what is probably a mistake, where the work can go on; one line on standard error."""
+    print(f"warning: {message}", file=sys.stderr)

@@ -6,9 +6,20 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import UserError, warn
+
+BYTE_ORDER_MARK = codecs.BOM_UTF8
+
+
+def read_bytes(path: str) -> bytes:
+    """A whole file; what cannot be read is a `UserError`."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_lines(path: str) -> list[str]:
@@ -16,29 +27,71 @@ def read_lines(path: str) -> list[str]:
 
     Only a line feed ends a line (so that a stray U+2028 inside a sentence cannot shift two
     parallel files against each other); a carriage return before it, and a byte order mark at the
-    start of the file, are taken off.
+    start of the file, are taken off. Carriage returns elsewhere are warned of.
 
     Raises:
-        UserError: the file is missing, unreadable, or not UTF-8 (named with its line).
+        UserError: the file is missing, unreadable, not UTF-8 (named with its line), or has
+            carriage returns where others have line feeds.
     """
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    content = read_bytes(path)
+    lines = content.removeprefix(BYTE_ORDER_MARK).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
-    decoded = []
-    for number, line in enumerate(lines, 1):
-        try:
-            decoded.append(line.decode("utf-8").removesuffix("\r"))
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path}, line {number}: not UTF-8 (byte 0x{line[error.start]:02x} "
-                f"at position {error.start + 1}); convert the file to UTF-8"
-            ) from None
+    decoded = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+    check_carriage_returns(path, [i for i, line in enumerate(decoded, 1) if "\r" in line], len(decoded))
     return decoded
+
+
+def stream_lines(stream: TextIO, name: str) -> Iterator[str]:
+    """The lines of a stream such as standard input, read as `read_lines` reads them, one at a time.
+
+    Args:
+        stream: of text; its bytes are read where it has any.
+        name: what an error message calls it.
+    """
+    for number, line in enumerate(getattr(stream, "buffer", stream), 1):
+        content = line if isinstance(line, bytes) else line.encode("utf-8")
+        if number == 1:
+            content = content.removeprefix(BYTE_ORDER_MARK)
+        yield decode(content.removesuffix(b"\n"), f"{name}, line {number}")
+
+
+def decode(line: bytes, place: str) -> str:
+    """A line of a UTF-8 file, without a carriage return at its end.
+
+    Raises:
+        UserError: it is not UTF-8; `place` says where.
+    """
+    try:
+        return line.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{place}: not UTF-8 (byte 0x{line[error.start]:02x} at position {error.start + 1}); "
+            "convert the file to UTF-8"
+        ) from None
+
+
+def check_carriage_returns(path: str, within: list[int], lines: int) -> None:
+    """Carriage returns inside lines are stray mostly, and warned of; inside the only line they end others.
+
+    Args:
+        path: the file.
+        within: the numbers of lines that have some.
+        lines: how many there are.
+
+    Raises:
+        UserError: there is one line.
+    """
+    if within and lines == 1:
+        raise UserError(
+            f"{path}: a single line with carriage returns inside; lines end at line feeds, so convert them "
+            "(tr '\\r' '\\n'), or take them out"
+        )
+    if within:
+        warn(
+            f"{path}: {len(within):,} of {lines:,} lines have carriage returns inside, the first is line "
+            f"{within[0]}; lines end at line feeds, and these are read as spaces"
+        )
 
 
 def read_parallel(source_path: str, target_path: str) -> list[tuple[str, str]]:

@@ -523,6 +523,12 @@ def check_train(opt: Any) -> None:
     for name in ("valid_steps", "report_every", "batch_size", "valid_batch_size"):
         if getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
+    for name in ("label_smoothing", "adam_beta1", "adam_beta2"):
+        if not 0 <= getattr(opt, name) < 1:
+            raise UserError(f"-{name} {getattr(opt, name)} must be at least 0 and below 1")
+    for name in ("decay_steps", "bucket_size", "src_vocab_size", "tgt_vocab_size"):
+        if getattr(opt, name) < 1:
+            raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
     if not opt.attention:
         check_test(opt, None)
     if opt.bad_steps_limit < 1:
@@ -583,6 +589,15 @@ def check_translate(opt: Any) -> None:
     for name in ("batch_size", "max_length"):
         if getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
+    for name in ("shard_size", "min_length", "random_sampling_temp"):
+        if getattr(opt, name) < 0:
+            raise UserError(f"-{name} {getattr(opt, name)} must not be negative")
+    if opt.min_length > opt.max_length:
+        raise UserError(f"-min_length {opt.min_length} is above -max_length {opt.max_length}")
+    if opt.random_sampling_topk < -1:
+        raise UserError(f"-random_sampling_topk {opt.random_sampling_topk} must be -1 (all words) or above")
+    if not 0 <= opt.random_sampling_topp <= 1:
+        raise UserError(f"-random_sampling_topp {opt.random_sampling_topp} must be between 0 and 1")
     if opt.dump_beam:
         raise UserError("-dump_beam does not work in OpenNMT-py 2.3.0; leave it out")
     if opt.gpu >= 0 and not torch.cuda.is_available():

@@ -1,28 +1,63 @@
 """Whether a model and a text go together."""
 
-import sys
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from onmt_varattn.api import Model
-from onmt_varattn.text import Sentence
+from onmt_varattn.errors import warn
+from onmt_varattn.text import Sentence, TextProcessing
+from onmt_varattn.vocabulary import MOST_UNKNOWN, unknown_share
 
-MOST_UNKNOWN = 0.15  # of the tokens, before it is said that model and text hardly fit
+SWAPPED = 0.75  # as many nats as on its own side: then a text is rather of the other one
+FEWEST = 8  # words, to tell two languages from each other
+SAMPLE = 500  # lines
+LANGUAGES = {"src": "source", "tgt": "target"}
+
+
+class Side(NamedTuple):
+    """How a model reads one of its languages."""
+
+    encode: Callable[[str], str]  # raw text to tokens between spaces
+    vocab: Any  # torchtext's
+
+    def nats(self, lines: Sequence[str]) -> float:
+        """What it takes to write the lines by the frequencies of tokens: little in its own language."""
+        total = sum(self.vocab.freqs.values()) + len(self.vocab.freqs)
+        counts = (self.vocab.freqs.get(token, 0) for line in lines for token in self.encode(line).split())
+        return -sum(math.log((count + 0.5) / total) for count in counts)
+
+
+def sides_of(fields: dict[str, Any], processing: TextProcessing | None) -> dict[str, Side]:
+    """The "src" and "tgt" of a model.
+
+    Args:
+        fields: the checkpoint's.
+        processing: what turns raw text into tokens; None where the text is tokens already.
+    """
+    return {
+        side: Side(
+            str if processing is None else getattr(processing, side).encode, fields[side].base_field.vocab
+        )
+        for side in LANGUAGES
+    }
 
 
 def unknown_shares(model: Model, pairs: Sequence[tuple[Sentence, Sentence]]) -> dict[str, float]:
     """How much of the tokens of "src" and "tgt", from 0 to 1, is not in the model's vocabularies."""
-    shares = {}
-    for i, side in enumerate(("src", "tgt")):
-        known = set(model.fields[side].base_field.vocab.itos)
-        tokens = [token for pair in pairs for token in pair[i].tokens]
-        shares[side] = sum(token not in known for token in tokens) / max(len(tokens), 1)
-    return shares
+    return {
+        side: unknown_share(
+            [token for pair in pairs for token in pair[i].tokens],
+            set(model.fields[side].base_field.vocab.itos),
+        )
+        for i, side in enumerate(LANGUAGES)
+    }
 
 
 def warn_of_unknown(
     model: Model, pairs: Sequence[tuple[Sentence, Sentence]], *places: str
 ) -> dict[str, float]:
-    """Say that results mean little where a model sees unknown tokens mostly; returns the shares.
+    """Say that results mean little where model and text hardly fit; returns the shares of unknown tokens.
 
     Args:
         model: the model.
@@ -30,11 +65,35 @@ def warn_of_unknown(
         places: where source and target come from, for the message.
     """
     shares = unknown_shares(model, pairs)
-    for place, share in zip(places, shares.values(), strict=True):
-        if share > MOST_UNKNOWN:
-            print(
-                f"warning: {model.name} does not know {share:.0%} of the tokens of {place}; is it a "
-                "model for this text (its language, case and tokenisation)?",
-                file=sys.stderr,
-            )
+    sides = sides_of(model.fields, model.processing)
+    for i, (side, share) in enumerate(shares.items()):
+        lines = [" ".join(pair[i].labels) for pair in pairs[:SAMPLE]]
+        warn_of_misfit(sides, side, lines, share, model.name, places[i])
     return shares
+
+
+def warn_of_misfit(
+    sides: dict[str, Side], side: str, lines: Sequence[str], unknown: float, model: str, place: str
+) -> None:
+    """Say that a text is rather of a model's other language, or of none that it knows.
+
+    Args:
+        sides: the model's.
+        side: that is to read the text.
+        lines: some of the text.
+        unknown: how much of its tokens that side does not know.
+        model: its name.
+        place: where the text comes from.
+    """
+    other = "tgt" if side == "src" else "src"
+    long_enough = sum(len(line.split()) for line in lines) >= FEWEST
+    if long_enough and sides[other].nats(lines) < SWAPPED * sides[side].nats(lines):
+        warn(
+            f"{place} reads like the {LANGUAGES[other]} language of {model}, and is given as its "
+            f"{LANGUAGES[side]} ({unknown:.0%} of the tokens unknown); are source and target swapped?"
+        )
+    elif unknown > MOST_UNKNOWN:
+        warn(
+            f"{model} does not know {unknown:.0%} of the tokens of {place}; is it a "
+            "model for this text (its language, case and tokenisation)?"
+        )

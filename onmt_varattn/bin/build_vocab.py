@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+import yaml
+
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.plugin import register
+from onmt_varattn.training_data import check_corpora, check_data
 
 
 def vocabulary_parser(siblings: Sequence[Parser] = ()) -> Parser:
@@ -29,6 +32,8 @@ def build_vocab(args: Sequence[str] | None = None) -> None:
     opt = vocabulary_parser(siblings=[train_parser()]).parse_args(args)
     import onmt.bin.build_vocab
 
+    check_data(opt, reads_vocabularies=False)
+    check_corpora(yaml.safe_load(opt.data), opt.skip_empty_level)
     try:
         onmt.bin.build_vocab.build_vocab_main(opt)
     except (AssertionError, ValueError, OSError) as error:

@@ -46,11 +46,11 @@ def main(args: Sequence[str] | None = None) -> None:
 def explore(opt: Any) -> None:
     """Read the sentences, write the page."""
     check(opt)
+    every = read_parallel(opt.src, opt.tgt)
     from onmt_varattn.analysis.explorer import Explorer, Pair
     from onmt_varattn.analysis.fit import warn_of_unknown
     from onmt_varattn.api import Model
 
-    every = read_parallel(opt.src, opt.tgt)
     whole = [Pair(line, *pair) for line, pair in enumerate(every, 1) if all(side.split() for side in pair)]
     if not whole:
         raise UserError(f"{opt.src} and {opt.tgt} have no pair of sentences with words")
@@ -78,7 +78,6 @@ def check(opt: Any) -> None:
         raise UserError(f"-sentences {opt.sentences} must be at least 1")
     if opt.kmax < 0:
         raise UserError(f"-kmax {opt.kmax} must not be negative")
-    read_parallel(opt.src, opt.tgt)
     for name in ("model", "src", "tgt"):
         if os.path.realpath(getattr(opt, name)) == os.path.realpath(opt.output):
             raise UserError(f"-output {opt.output} is -{name} and would be written over")

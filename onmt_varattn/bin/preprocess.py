@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from onmt_varattn.analysis.alignment import Links, parse_pharaoh
 from onmt_varattn.cli import Parser, logger, run
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import UserError, warn
 from onmt_varattn.files import atomic_write_all, check_writable, read_lines
 from onmt_varattn.text import (
     SUBWORDS,
@@ -31,10 +31,12 @@ from onmt_varattn.text import (
     learn_subwords,
     moses_knows,
 )
+from onmt_varattn.vocabulary import unknown_share
 
 SIDES = {"src": "source", "tgt": "target"}
 VOCAB_SIZE = 14000
 CHUNK = 512  # lines that a worker process takes at a time
+SWAPPED = 0.25  # more of the words known to the other side than to its own: a text of the other language
 
 Pair = tuple[str, str]
 
@@ -47,7 +49,11 @@ class Split:
     pairs: list[Pair]
     read: int
     links: list[Links] | None = None  # alignments of the pairs
+    lines: list[int] = dataclasses.field(default_factory=list)  # where the pairs were read, from 1
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.lines = self.lines or list(range(1, self.read + 1))
 
     def drop(self, reasons: dict[str, Callable[[str, str], bool]]) -> None:
         """Drop each pair for the first reason that holds; a test set keeps line by line what it had."""
@@ -63,6 +69,7 @@ class Split:
             else:
                 self.dropped[reason] += 1
         self.pairs = [self.pairs[i] for i in kept]
+        self.lines = [self.lines[i] for i in kept]
         if self.links is not None:
             self.links = [self.links[i] for i in kept]
         if not kept:
@@ -212,6 +219,7 @@ def preprocess(args: Sequence[str] | None = None) -> None:
     _convert(splits, text.src.prepare, text.tgt.prepare, opt.num_threads, "preparing")
     for split in splits:
         split.drop({"blank source": lambda src, tgt: not src, "blank target": lambda src, tgt: not tgt})
+    _warn_of_swapped(opt, splits)
     text = _learn(opt, text, train)
     _convert(splits, text.src.segment, text.tgt.segment, opt.num_threads, "encoding")
     for split in splits:
@@ -312,8 +320,8 @@ def _align(split: Split, text: TextProcessing, path: str | None, units: str) -> 
         for source, target in links:
             if source > words[0][-1] or target > words[1][-1]:
                 raise UserError(
-                    f"{path}: link {source}-{target} is outside of a sentence pair with "
-                    f"{words[0][-1] + 1} and {words[1][-1] + 1} {units}: {pair[0][:40]!r}; see -align_units"
+                    f"{path}, line {split.lines[i]}: link {source}-{target} is outside of a sentence pair "
+                    f"with {words[0][-1] + 1} and {words[1][-1] + 1} {units}, counted from 0 (-align_units)"
                 )
         split.links[i] = frozenset(
             (a, b)
@@ -321,6 +329,21 @@ def _align(split: Split, text: TextProcessing, path: str | None, units: str) -> 
             for b, target in enumerate(words[1])
             if (source, target) in links
         )
+
+
+def _warn_of_swapped(opt: Any, splits: Sequence[Split]) -> None:
+    """Compare the words of other splits with those of the training text, before subwords hide them."""
+    train, *others = splits
+    known = [{word for line in train.side(i) for word in line.split()} for i in (0, 1)]
+    for split, (i, side) in itertools.product(others, enumerate(SIDES)):
+        words = [word for line in split.side(i) for word in line.split()]
+        shares = [1 - unknown_share(words, vocabulary) for vocabulary in known]
+        if shares[1 - i] - shares[i] > SWAPPED:
+            path, sources = getattr(opt, f"{split.name}_{side}"), (opt.train_src, opt.train_tgt)
+            warn(
+                f"-{split.name}_{side} {path}: {shares[i]:.0%} of its words are in {sources[i]}, and "
+                f"{shares[1 - i]:.0%} in {sources[1 - i]}; are source and target swapped?"
+            )
 
 
 def _side(opt: Any, side: str) -> TextSide:

@@ -17,6 +17,7 @@ from onmt_varattn.files import check_writable
 from onmt_varattn.nmt.world import USE_CUDA
 from onmt_varattn.opts import check_train, take_up
 from onmt_varattn.plugin import register
+from onmt_varattn.training_data import check_corpora, check_data, check_links, check_vocabularies
 
 
 def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
@@ -103,6 +104,7 @@ def check(opt: Any, world: Any) -> None:
         else:
             check_steps(opt, saved["optim"])
         take_up(opt, saved["opt"])
+    check_data(opt)
     check_alignments(opt)
     if opt.metrics_file not in (None, "none"):
         check_writable(opt.metrics_file)
@@ -117,7 +119,10 @@ def check(opt: Any, world: Any) -> None:
         raise UserError(" ".join(str(error).split()) or f"the options do not fit: {error!r}") from None
     finally:
         logging.disable(logging.NOTSET)
-    check_corpora(trial.data)
+    check_corpora(trial.data, opt.skip_empty_level)
+    if opt.posterior == "external" or trial.lambda_align:
+        check_links(trial)
+    check_vocabularies(trial)
     if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
         raise UserError(f"-{option} needs validation data: a corpus named valid in -data")
@@ -142,30 +147,6 @@ def check_alignments(opt: Any) -> None:
                 f"-posterior external: corpus {name} has no path_align in -data; "
                 "give alignments to onmt_preprocess (-train_align, -valid_align)"
             )
-
-
-def check_corpora(corpora: dict[str, dict[str, Any]]) -> None:
-    """Refuse corpora that are empty, or whose sides have different numbers of lines."""
-    for name, corpus in corpora.items():
-        paths = [corpus[key] for key in ("path_src", "path_tgt", "path_align") if corpus.get(key)]
-        counts = [_count_lines(path) for path in paths]
-        for path, count in zip(paths, counts, strict=True):
-            if count == 0:
-                raise UserError(f"{path} (corpus {name}): the file is empty")
-            if count != counts[0]:
-                raise UserError(
-                    f"corpus {name}: {paths[0]} has {counts[0]} lines and {path} has {count}; "
-                    "parallel files need as many"
-                )
-
-
-def _count_lines(path: str) -> int:
-    lines, last = 0, b"\n"
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            lines += block.count(b"\n")
-            last = block[-1:]
-    return lines + (last != b"\n")
 
 
 def keep_text_processing(opt: Any) -> None:

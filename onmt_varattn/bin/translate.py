@@ -15,7 +15,7 @@ from tqdm import tqdm
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines, read_parallel
+from onmt_varattn.files import atomic_write, check_writable, read_lines, read_parallel, stream_lines
 from onmt_varattn.opts import check_translate
 from onmt_varattn.plugin import register
 
@@ -51,15 +51,13 @@ def translate(opt: Any) -> None:
 
 def translate_file(opt: Any) -> None:
     """Translate a file; with a reference, score the translations."""
-    source = read_lines(opt.src)
-    if not source:
-        raise UserError(f"{opt.src}: the file is empty")
-    reference = [target for _, target in read_parallel(opt.src, opt.tgt)] if opt.tgt else None
+    source, reference = read_source(opt)
     features = read_features(opt, len(source))
     inputs = [("src", opt.src), ("tgt", opt.tgt), *(("model", path) for path in opt.models)]
     check_output("output", opt.output, inputs)
     check_output("dump_attention", opt.dump_attention, [*inputs, ("output", opt.output)])
     translator = build(opt)
+    warn_of_misfits(opt, translator, {"src": source, "tgt": reference})
     found: list[list[Any]] = []
     with (
         progress_bar(translator, len(source)),
@@ -88,6 +86,17 @@ def translate_file(opt: Any) -> None:
         print(bleu([best[0].text for best in found], reference, translator.lowercase))
 
 
+def read_source(opt: Any) -> tuple[list[str], list[str] | None]:
+    """The lines to translate, and their reference if there is one."""
+    if opt.tgt:
+        source, reference = zip(*read_parallel(opt.src, opt.tgt), strict=True)
+        return list(source), list(reference)
+    lines = read_lines(opt.src)
+    if not lines:
+        raise UserError(f"{opt.src}: the file is empty")
+    return lines, None
+
+
 def translate_stream(opt: Any) -> None:
     """Translate each line of standard input as it comes."""
     if opt.tgt or opt.src_feats:
@@ -97,7 +106,7 @@ def translate_stream(opt: Any) -> None:
     translator = build(opt, quiet=True)
     to_file = opt.output != DEFAULT_OUTPUT
     with atomic_write(opt.output) if to_file else contextlib.nullcontext(sys.stdout) as output:
-        for line in sys.stdin:
+        for line in stream_lines(sys.stdin, "standard input"):
             found = hypotheses(translator, [line], batch_size=1)
             output.writelines(out + "\n" for out in output_lines(found, opt.with_score))
             output.flush()
@@ -117,6 +126,12 @@ def build(opt: Any, quiet: bool = False) -> Any:
         translator = build_translator(opt, report_score=not quiet, logger=logger, out_file=Nowhere())
     except AssertionError as error:  # models of an ensemble that do not fit together
         raise UserError(f"-model {' '.join(opt.models)}: {error}") from None
+    words = len(translator.fields["tgt"].base_field.vocab)
+    if opt.random_sampling_topk > words:
+        raise UserError(
+            f"-random_sampling_topk {opt.random_sampling_topk}: {opt.models[0]} has {words} target words; "
+            "give at most as many, or -1 for all"
+        )
     if opt.report_align and not isinstance(translator, Translator):
         raise UserError(f"-report_align: {opt.models[0]} is a language model, which aligns nothing")
     if opt.align_debug and not translator.report_align:
@@ -127,6 +142,28 @@ def build(opt: Any, quiet: bool = False) -> Any:
             "-attn_debug prints the attention of any"
         )
     return translator
+
+
+def warn_of_misfits(opt: Any, translator: Any, texts: dict[str, list[str] | None]) -> None:
+    """Say that translations mean little where the model knows little of the text.
+
+    Args:
+        opt: all options.
+        translator: with the model.
+        texts: the lines of "src" and, if any, "tgt".
+    """
+    from onmt_varattn.analysis.fit import SAMPLE, sides_of, warn_of_misfit
+    from onmt_varattn.nmt.translator import Translator
+    from onmt_varattn.vocabulary import unknown_share
+
+    if not isinstance(translator, Translator):  # a language model has one language
+        return
+    sides = sides_of(translator.fields, translator.processing)
+    for side, lines in texts.items():
+        some = [line for line in lines or () if line.strip()][:SAMPLE]
+        tokens = [token for line in some for token in translator.encode(line, side).split()]
+        unknown = unknown_share(tokens, set(sides[side].vocab.itos))
+        warn_of_misfit(sides, side, some, unknown, " ".join(opt.models), getattr(opt, side))
 
 
 def hypotheses(translator: Any, lines: Sequence[str], **kwargs: Any) -> list[list[Any]]:

@@ -1,10 +1,12 @@
 """Translation of raw text: the processing a model was trained with is undone on its output."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import onmt.translate.translator
 from onmt.constants import DefaultTokens
 from onmt.decoders.ensemble import EnsembleDecoder
@@ -147,12 +149,23 @@ class Translator(onmt.translate.translator.Translator):
             self.progress.update(batch.batch_size)
         return result
 
+    def _report_score(self, name: str, score_total: Any, nb_sentences: int) -> str:
+        """OpenNMT's; a long sentence's perplexity may be infinite, without a warning on the screen."""
+        with numpy.errstate(over="ignore"):
+            return super()._report_score(name, score_total, nb_sentences)
+
     def _hypotheses(
         self, source: str, scores: list[Any], lines: list[str], attention: list[Tensor | None]
     ) -> list[Hypothesis]:
-        """The n_best translations of a line of tokens."""
+        """The n_best translations of a line of tokens.
+
+        A beam that is wider than there are translations has some of probability 0, which are left empty.
+        """
         hypotheses: list[Hypothesis] = []
         for score, line, matrix in itertools.zip_longest(scores, lines, attention):
+            if float(score) == -math.inf:
+                hypotheses.append(Hypothesis(score, links=frozenset() if self.aligns else None))
+                continue
             if self.report_align:  # OpenNMT has appended the heads' links between tokens
                 line = line.rpartition(DefaultTokens.ALIGNMENT_SEPARATOR)[0]
             tokens = line.split(" ") if line else []

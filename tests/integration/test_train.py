@@ -136,7 +136,7 @@ def test_shared_embeddings_are_one_matrix(toy, tmp_path):
         ("-attention soft -copy_attn", "-copy_attn"),
         ("-attention soft -train_from nowhere.pt", "nowhere.pt: there is no such checkpoint"),
         ("-attention soft -text_processing nowhere.json", "nowhere.json"),
-        ("-attention soft -src_vocab nowhere.txt", "src vocab"),
+        ("-attention soft -src_vocab nowhere.txt", "-src_vocab nowhere.txt: there is no such file"),
         ("-enc_rnn_size 8 -dec_rnn_size 10", "same size"),
         ("-attention soft -epochs 3", "-epochs is deprecated"),
         ("-attention soft -attentoin_size 3", "did you mean -attention_size?"),
