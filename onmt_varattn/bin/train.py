@@ -55,7 +55,7 @@ def train(args: Sequence[str] | None = None) -> None:
             sys.exit(start_processes(opt, args))
         here = world.World()
     try:
-        check(opt, here)
+        check(opt, here, read=here.first and not launch.has_checked())
         keep_text_processing(opt)
         training.train(opt, here)
     finally:
@@ -86,10 +86,15 @@ def start_processes(opt: Any, args: Sequence[str] | None) -> int:
     return launch.launch(launch.own_command(args), ranks, opt.world_size, opt.master_ip, port, cuda)
 
 
-def check(opt: Any, world: Any) -> None:
+def check(opt: Any, world: Any, read: bool = True) -> None:
     """Run OpenNMT's own checks and ours, turning what they raise into one sentence.
 
     OpenNMT checks with assertions, and rewrites what it checks: so on a copy, and silently.
+
+    Args:
+        opt: all options.
+        world: the processes that train together.
+        read: read corpora and vocabularies through; one process is enough.
     """
     from onmt.utils.parse import ArgumentParser
 
@@ -119,10 +124,11 @@ def check(opt: Any, world: Any) -> None:
         raise UserError(" ".join(str(error).split()) or f"the options do not fit: {error!r}") from None
     finally:
         logging.disable(logging.NOTSET)
-    check_corpora(trial.data, opt.skip_empty_level)
-    if opt.posterior == "external" or trial.lambda_align:
-        check_links(trial)
-    check_vocabularies(trial)
+    if read:
+        check_corpora(trial.data, opt.skip_empty_level)
+        if opt.posterior == "external" or trial.lambda_align:
+            check_links(trial)
+        check_vocabularies(trial)
     if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
         raise UserError(f"-{option} needs validation data: a corpus named valid in -data")

@@ -57,7 +57,6 @@ class Corpora:
                 continue
             if pair is None:
                 self.passes[name] += 1
-                logger.info("Corpus %s: pass %d begins.", name, self.passes[name])
                 self._iterators[name], self.read[name] = iter(self.corpora[name]), 0
                 continue
             self.turn += 1
@@ -156,8 +155,10 @@ class TrainingData:
         self, reader: DynamicDatasetIter, world: World, device_id: int = -1, single_pass: bool = False
     ) -> None:
         self.reader, self.world, self.device_id = reader, world, device_id
+        # Blank lines are counted and reported before training, and not again in every pass.
+        level = "silent" if reader.skip_empty_level == "warning" else reader.skip_empty_level
         iterables = build_corpora_iters(
-            reader.corpora, reader.transforms, reader.corpora_info, skip_empty_level=reader.skip_empty_level
+            reader.corpora, reader.transforms, reader.corpora_info, skip_empty_level=level
         )
         weights = {name: int(reader.corpora_info[name]["weight"]) for name in iterables}
         self.corpora = Corpora(iterables, weights, single_pass)
@@ -176,12 +177,16 @@ class TrainingData:
         while True:
             self._bucket = self._snapshot()
             skip, self._done = self._done, 0
+            before = dict(self.corpora.passes)
             with own_stream(self.stream):
                 pairs = self.corpora.take(self.reader.bucket_size)
                 if not pairs:
                     return
                 dataset = self._adapter(pairs)
                 batches = self._batches(dataset)
+            for name, passes in self.corpora.passes.items():
+                if passes > before[name]:
+                    logger.info("Corpus %s: pass %d has begun.", name, passes)
             if not batches:
                 empty_since = empty_since or dict(self.corpora.passes)
                 self._check_progress(empty_since)

@@ -26,6 +26,11 @@ def is_started() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+def has_checked() -> bool:
+    """Whether the launcher has looked at options and data already."""
+    return LIFELINE in os.environ
+
+
 def own_command(args: Sequence[str] | None) -> list[str]:
     """The command line that runs this program again.
 

@@ -24,7 +24,9 @@ def prepare(directory):
     import subprocess
 
     command = [sys.executable, ROOT / "tools/make_toy_corpus.py", "-output", directory / "toy", "-seed", "3"]
-    subprocess.run([*command, "-train", "1000", "-valid", "40", "-test", "30"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, "-train", "1000", "-valid", "40", "-test", "30"], check=True, stdout=subprocess.DEVNULL
+    )
     words = [
         word
         for part in ("train", "valid")

@@ -146,7 +146,9 @@ def one_rank(runs):
     """Kill one of the processes that a launcher started; the others must end by themselves."""
 
     def stop(process, name):
-        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        children = subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True
+        ).stdout.split()
         time.sleep(runs.draw.uniform(0, 1))
         os.kill(int(runs.draw.choice(children)), signal.SIGKILL)
         return process.wait(60) != 0
@@ -237,7 +239,15 @@ def all_faults(data, directory):
     yield again(runs, "SIGTERM", "terminated", 2, by_signal(signal.SIGTERM))
     yield again(runs, "Ctrl-C", "interrupted", 2, by_signal(signal.SIGINT))
     yield again(runs, "SIGKILL of one of two ranks", "rank", 2, one_rank(runs), TWO, whole="whole2")
-    yield again(runs, "SIGKILL of the launcher of two ranks", "launcher", 2, at_a_random_moment(runs), TWO, whole="whole2")
+    yield again(
+        runs,
+        "SIGKILL of the launcher of two ranks",
+        "launcher",
+        2,
+        at_a_random_moment(runs),
+        TWO,
+        whole="whole2",
+    )
     yield broken_checkpoint(runs)
     yield full_disk(runs)
     yield not_finite(runs)

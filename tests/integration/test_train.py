@@ -20,7 +20,9 @@ def parameters(path):
 
 
 def test_checkpoints_are_written_and_hold_the_text_processing(model, data):
-    assert sorted(p.name for p in model.parent.glob("*.pt")) == ["soft_step_150.pt", "soft_step_300.pt"]
+    names = sorted(p.name for p in model.parent.glob("*.pt"))
+    assert names == ["soft_best.pt", "soft_step_150.pt", "soft_step_300.pt"]
+    assert (model.parent / "soft_best.pt").resolve() == model
     loaded = checkpoint.load(str(model))
     assert loaded["opt"].attention == "soft"
     from onmt_varattn.text import TextProcessing
@@ -155,7 +157,7 @@ def test_mistakes_are_one_line_before_any_work(data, tmp_path, flags, words, cap
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_training_with_one_line(data, tmp_path):
+def test_ctrl_c_saves_and_ends_training_with_one_line(data, tmp_path):
     words = (
         f"-config {data}.yaml -attention soft {SIZES} {STEPS} -train_steps 100000 -save_model {tmp_path}/m"
     )
@@ -169,7 +171,12 @@ def test_ctrl_c_ends_training_with_one_line(data, tmp_path):
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "train.py: interrupted" in rest
+    assert "SIGINT: finishing the step and saving it; a second one leaves at once" in rest
+    last = rest.splitlines()[-1]
+    step = int(
+        re.fullmatch(r"train.py: SIGINT: stopped after step (\d+), which is saved; -resume goes on", last)[1]
+    )
+    assert checkpoint.load(f"{tmp_path}/m_step_{step}.pt")["optim"]["training_step"] == step + 1
     assert "Traceback" not in rest
 
 
