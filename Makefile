@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo demo-full test test-slow lint bench bench-full docs audit clean install
+.PHONY: demo demo-full test test-slow test-faults lint bench bench-full docs audit clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
@@ -17,6 +17,9 @@ test: $(INSTALLED)          ## all tests but the slow ones
 
 test-slow: $(INSTALLED)     ## system tests that train for minutes
 	$(RUN) -m pytest -m slow
+
+test-faults: $(INSTALLED)   ## break runs on purpose, resume them, print what came of it, in minutes
+	$(RUN) -m tests.faults
 
 lint: $(INSTALLED)          ## format, lint, types
 	$(VENV)/bin/ruff format --check .
