@@ -48,6 +48,7 @@ setup(
         "dev": [
             "pytest",
             "pytest-xdist",
+            "hypothesis",
             "ruff",
             "mypy",
             "types-PyYAML",
