@@ -50,6 +50,7 @@ setup(
         "dev": [
             "pytest",
             "pytest-xdist",
+            "hypothesis",
             "ruff",
             "mypy",
             "types-PyYAML",

@@ -255,13 +255,9 @@ def take_up(opt: Any, saved: Any) -> None:
     attention = getattr(saved, "attention", None)
     if attention is None:
         if opt.attention:
-            raise UserError(
-                f"-attention {opt.attention}: {opt.train_from} holds a model with OpenNMT-py's own decoder"
-            )
+            _take_up_stock(opt, saved)
         return
-    for name in ("enc_rnn_size", "dec_rnn_size", "enc_layers", "dec_layers", "rnn_type", "encoder_type"):
-        setattr(opt, name, getattr(saved, name))
-    opt.rnn_size = opt.layers = -1
+    _take_sizes(opt, saved)
     for name in _NETWORK:
         before, now = getattr(saved, name, None), getattr(opt, name)
         if before is not None and now is not None and before != now:
@@ -282,8 +278,50 @@ def take_up(opt: Any, saved: Any) -> None:
             setattr(opt, name, None)
 
 
+def _take_sizes(opt: Any, saved: Any) -> None:
+    for name in ("enc_rnn_size", "dec_rnn_size", "enc_layers", "dec_layers", "rnn_type", "encoder_type"):
+        setattr(opt, name, getattr(saved, name))
+    opt.rnn_size = opt.layers = -1
+
+
+def _take_up_stock(opt: Any, saved: Any) -> None:
+    """Fill in the options of a run that gives a model of OpenNMT-py's own our decoder.
+
+    Whatever fits is kept (`nmt/stock.py`); the optimiser, whose state does not, starts anew.
+
+    Raises:
+        UserError: the model has parts that ours has no place for.
+    """
+    for name, choices in _TAKEN_FROM_STOCK.items():
+        value = getattr(saved, name, choices[0])
+        if value not in choices:
+            given, need = f"-{name} {value}", f"with -{name} {' or '.join(map(str, choices))}"
+            if choices[0] in (None, False):
+                given, need = f"-{name}", "without it"
+            raise UserError(
+                f"-attention {opt.attention}: {opt.train_from} was trained with {given}, which the attention "
+                f"decoder has no counterpart of; use a model trained {need}"
+            )
+    if saved.enc_layers != saved.dec_layers:
+        raise UserError(
+            f"-attention {opt.attention}: {opt.train_from} has {saved.enc_layers} layers in the encoder and "
+            f"{saved.dec_layers} in the decoder; use a model with equally many"
+        )
+    if opt.reset_optim not in ("none", "all"):
+        raise UserError(
+            f"-reset_optim {opt.reset_optim}: {opt.train_from} gets another decoder, and the optimiser "
+            "starts anew; leave it out"
+        )
+    _take_sizes(opt, saved)
+    opt.global_attention, opt.decoder_init, opt.attention_size = saved.global_attention, "encoder", 0
+    opt.reset_optim = "all"
+
+
 def change_attention(saved: Any, opt: Any) -> None:
     """Train a saved model with the objective of this run; its sizes stay."""
+    if not saved.attention:  # OpenNMT-py's own
+        saved.decoder_init, saved.attention_size = opt.decoder_init, opt.attention_size
+        saved.text_processing = getattr(saved, "text_processing", None) or opt.text_processing
     for name in ("attention", "attention_estimator", "gumbel_hard", "lambda_align", *_CONDITIONAL):
         setattr(saved, name, getattr(opt, name))
 
@@ -356,6 +394,17 @@ _NOT_WITH_ATTENTION = {
     "generator_function": "softmax",
     "global_attention_function": "softmax",
     "bridge": False,
+}
+
+# What a model of OpenNMT-py's own must have been trained with to get our decoder: option, values.
+_TAKEN_FROM_STOCK: dict[str, list[Any]] = {
+    "model_task": ["seq2seq"],
+    "encoder_type": ["rnn", "brnn"],
+    "decoder_type": ["rnn"],
+    "rnn_type": ["LSTM", "GRU"],
+    "global_attention": ["general", "dot", "mlp"],
+    "input_feed": [1],
+    **{name: [_NOT_WITH_ATTENTION[name]] for name in _NOT_WITH_ATTENTION if not name.startswith("lambda_")},
 }
 
 

@@ -77,3 +77,20 @@ def loss_of(built, opt, some_batch, train: bool = True):
     source, lengths = some_batch.src
     output, attns = built(source, some_batch.tgt, lengths)
     return loss_compute(built, opt, train)(some_batch, output, attns)
+
+
+def translator(built, eos_norm: float = 0.0, **settings):
+    """The translator OpenNMT would use, for a model that was never saved."""
+    import onmt.translate.translator
+    from onmt.inputters import str2reader
+
+    from onmt_varattn.nmt.search import EosNormScorer
+    from onmt_varattn.nmt.translator import Nowhere
+
+    register()
+    scorer = EosNormScorer(1.0, 0.0, "wu", "none")
+    scorer.eos_norm = eos_norm
+    reader = str2reader["text"]()
+    return onmt.translate.translator.Translator(
+        built.eval(), fields(), reader, reader, global_scorer=scorer, out_file=Nowhere(), report_score=False, **settings
+    )  # fmt: skip

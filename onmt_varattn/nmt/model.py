@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint as checkpoints
+from onmt_varattn.nmt import stock
 from onmt_varattn.nmt.decoder import Alternatives, AttentionDecoder, KMax, Samples, Trace, exact, soft
 from onmt_varattn.nmt.generator import MixtureGenerator
 from onmt_varattn.nmt.posterior import Posterior
@@ -102,8 +103,12 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
     """
     if not isinstance(model.generator, MixtureGenerator):
         model.generator = MixtureGenerator(model.generator[0])
-    if checkpoint is not None:
+    if checkpoint is not None and stock.is_stock(checkpoint):
+        stock.take_over(model, checkpoint)
+    elif checkpoint is not None:
         missing = _parameter_names(model) - checkpoint["model"].keys()
+        if "0.weight" not in checkpoint["generator"]:  # -update_vocab: known words have their rows already
+            missing = {name for name in missing if ".embeddings." not in name}
         if any(name.startswith("posterior.") for name in missing):
             logger.info("The checkpoint has no posterior: it starts from random parameters.")
             missing = {name for name in missing if not name.startswith("posterior.")}

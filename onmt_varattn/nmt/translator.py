@@ -17,7 +17,10 @@ from tqdm import tqdm
 from onmt_varattn.analysis.alignment import Links, argmax_links, pharaoh
 from onmt_varattn.analysis.attention import by_words
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.decoder import AttentionDecoder
 from onmt_varattn.text import TextProcessing
+
+FORBIDDEN = -1e20  # the log probability that OpenNMT's search gives a word it must not pick
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,18 @@ class Translator(onmt.translate.translator.Translator):
         with numpy.errstate(over="ignore"):
             return super()._report_score(name, score_total, nb_sentences)
 
+    def _decode_and_generate(
+        self, *args: Any, step: int | None = None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """OpenNMT's; in a search, our models write no padding and no begin of a sentence."""
+        log_probs, attention = super()._decode_and_generate(*args, step=step, **kwargs)
+        if step is not None and any(
+            isinstance(part, AttentionDecoder) for part in _parts(self.model.decoder)
+        ):
+            for word in (self._tgt_pad_idx, self._tgt_bos_idx):
+                log_probs[:, word] = FORBIDDEN
+        return log_probs, attention
+
     def _hypotheses(
         self, source: str, scores: list[Any], lines: list[str], attention: list[Tensor | None]
     ) -> list[Hypothesis]:
@@ -203,8 +218,12 @@ class Translator(onmt.translate.translator.Translator):
 
 def _is_transformer(decoder: Any) -> bool:
     """Whether a decoder, or all of an ensemble's, can be asked for the alignments of its heads."""
-    parts = decoder.model_decoders if isinstance(decoder, EnsembleDecoder) else [decoder]
-    return all(isinstance(part, TransformerDecoderBase) for part in parts)
+    return all(isinstance(part, TransformerDecoderBase) for part in _parts(decoder))
+
+
+def _parts(decoder: Any) -> list[Any]:
+    """The decoders of an ensemble, or the one there is."""
+    return list(decoder.model_decoders) if isinstance(decoder, EnsembleDecoder) else [decoder]
 
 
 class Nowhere:

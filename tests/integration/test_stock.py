@@ -50,6 +50,7 @@ def stock_config(data, tmp_path):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_same_parameters_and_same_translations_with_and_without_the_plugin(kind, data, tmp_path):
+    plugin.register()  # to read checkpoints here; what is compared runs in processes of its own
     config = stock_config(data, tmp_path)
     words = f"-config {config} {MODELS[kind]} {STEPS}".split()
     stock("train", *words, "-save_model", f"{tmp_path}/stock")

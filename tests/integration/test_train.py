@@ -68,19 +68,6 @@ def test_a_checkpoint_goes_on_with_or_without_its_options(model, data, tmp_path,
     assert perplexity < 70, "it goes on from what was learned"
 
 
-def test_a_stock_checkpoint_does_not_become_ours(data, tmp_path, capsys):
-    words = (
-        f"-config {data}.yaml -layers 1 -rnn_size 8 -word_vec_size 8 -train_steps 1 -save_model {tmp_path}/m"
-    )
-    assert call(train.main, *words.split()) == 0
-    capsys.readouterr()
-    words = (
-        f"-config {data}.yaml -attention soft -train_from {tmp_path}/m_step_1.pt -save_model {tmp_path}/more"
-    )
-    assert call(train.main, *words.split()) == 2
-    assert "OpenNMT-py's own decoder" in capsys.readouterr().err
-
-
 def test_early_stopping_and_rate_decay_work_on_the_cpu(data, tmp_path):
     """A learning rate that ruins the model at once: every validation is worse than the first."""
     log = tmp_path / "log"

@@ -5,6 +5,7 @@ import torch
 from onmt.translate import BeamSearch, GNMTGlobalScorer
 
 from onmt_varattn.nmt.search import EosNormBeamSearch, EosNormScorer
+from tests import models
 
 V, BOS, EOS, PAD, UNK = 9, 2, 3, 1, 0
 LENGTHS = torch.tensor([7, 4, 1])
@@ -78,3 +79,34 @@ def test_it_makes_translations_longer():
         return sum(len(beam.predictions[n][0]) for n in range(N)) / N
 
     assert mean_length(3.0) > mean_length(0.0)
+
+
+@pytest.mark.parametrize("way", [{"beam_size": 3, "n_best": 3}, {"beam_size": 1, "random_sampling_topk": -1}])
+@pytest.mark.parametrize("ours", [True, False])
+def test_our_models_write_no_padding_and_no_begin_of_a_sentence(ours, way):
+    """Whatever their parameters; stock models are as they are."""
+    if ours:
+        model, _ = models.model(dtype=torch.float32)
+    else:
+        import onmt.model_builder
+
+        opt = models.options("-layers 1 -rnn_size 8 -word_vec_size 8")
+        model = onmt.model_builder.build_base_model(opt, models.fields(), gpu=False)
+    model.generator[0].bias.data[[PAD, BOS]] = 50.0
+    found = models.translator(model, max_length=4, **way).hypotheses(["w000 w001", "w002"], batch_size=2)
+    words = {word for hypotheses in found for hypothesis in hypotheses for word in hypothesis.tokens}
+    assert words
+    assert words.isdisjoint({"<blank>", "<s>"}) == ours
+
+
+def test_a_reference_is_scored_with_all_words_there_are(monkeypatch):
+    model, _ = models.model(dtype=torch.float32)
+    model.generator[0].bias.data[[PAD, BOS]] = 50.0
+    translator = models.translator(model, max_length=4, beam_size=1)
+    scores = []
+    score_target = translator._score_target
+    monkeypatch.setattr(
+        translator, "_score_target", lambda *args: scores.append(score_target(*args)) or scores[-1]
+    )
+    translator.translate(["w000 w001"], tgt=["<s>"], batch_size=1)
+    assert -100 < scores[0].item() < -40, "the end of the sentence is as improbable as that, and <s> is not"
