@@ -322,7 +322,7 @@ def change_attention(saved: Any, opt: Any) -> None:
     if not saved.attention:  # OpenNMT-py's own
         saved.decoder_init, saved.attention_size = opt.decoder_init, opt.attention_size
         saved.text_processing = getattr(saved, "text_processing", None) or opt.text_processing
-    for name in ("attention", "attention_estimator", "gumbel_hard", "lambda_align", *_CONDITIONAL):
+    for name in ATTENTION_OPTIONS:
         setattr(saved, name, getattr(opt, name))
 
 
@@ -382,6 +382,9 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
     "reward_weight": (lambda opt: opt.attention == "hard" and _is("sample")(opt), 1.0),
     "entropy_weight": (lambda opt: opt.attention == "hard", 0.0),
 }
+
+# What a run says of its objective, whatever model it began from.
+ATTENTION_OPTIONS = ("attention", "attention_estimator", "gumbel_hard", "lambda_align", *_CONDITIONAL)
 
 
 # What OpenNMT's other decoders and losses have and ours does not: option, value without it.
@@ -582,8 +585,6 @@ def check_train(opt: Any) -> None:
         check_test(opt, None)
     if opt.bad_steps_limit < 1:
         raise UserError(f"-bad_steps_limit {opt.bad_steps_limit} must be at least 1")
-    if opt.resume and opt.reset_optim != "none":
-        raise UserError(f"-reset_optim {opt.reset_optim} does not go with -resume; use -train_from")
     if opt.attention and opt.truncated_decoder:
         raise UserError("-truncated_decoder does not go with -attention; leave it out")
 

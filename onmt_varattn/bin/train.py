@@ -101,11 +101,13 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
     from onmt_varattn.nmt import checkpoint, resume
 
     check_writable(f"{opt.save_model}_step_1.pt")
+    begun = begun_from(opt)
     found = opt.resume and resume.find_checkpoint(opt, world)
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
         if found:
-            resume.check_same(opt, saved["opt"])
+            resume.check_same(begun, saved["opt"], opt.train_from)
+            opt.reset_optim = "none"
         else:
             check_steps(opt, saved["optim"])
         take_up(opt, saved["opt"])
@@ -132,6 +134,16 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
     if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
         raise UserError(f"-{option} needs validation data: a corpus named valid in -data")
+
+
+def begun_from(opt: Any) -> Any:
+    """The options of a run, with what it took from the checkpoint of `-train_from` when it began."""
+    from onmt_varattn.nmt import checkpoint
+
+    begun = copy.deepcopy(opt)
+    if opt.resume and opt.train_from and os.path.isfile(opt.train_from):
+        take_up(begun, checkpoint.load(opt.train_from)["opt"])
+    return begun
 
 
 def check_steps(opt: Any, optim: Any) -> None:

@@ -18,6 +18,7 @@ from onmt.utils.parse import ArgumentParser
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.nmt.world import World
+from onmt_varattn.opts import ATTENTION_OPTIONS
 
 
 def versions() -> dict[str, str]:
@@ -103,8 +104,8 @@ _MAY_DIFFER = frozenset(
     (  # noqa: SIM905
         "config save_config train_from resume train_steps report_every log_file log_file_level verbose "
         "exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint "
-        "gpu_ranks world_size gpu_backend gpu_verbose_level master_ip master_port dist_timeout queue_size "
-        "bad_steps_limit text_processing valid_batch_size num_threads data"
+        "reset_optim gpu_ranks world_size gpu_backend gpu_verbose_level master_ip master_port dist_timeout "
+        "queue_size bad_steps_limit text_processing valid_batch_size num_threads data"
     ).split()
 )
 # What the checkpoint's optimiser is made with.
@@ -116,8 +117,13 @@ _OPTIMISER = frozenset(
 )
 
 
-def check_same(opt: Any, saved: Any) -> None:
+def check_same(opt: Any, saved: Any, path: str) -> None:
     """Refuse to resume another model; name other options that are not as they were.
+
+    Args:
+        opt: what the run is to have. One that began from another model has its sizes from there.
+        saved: what it had.
+        path: of the checkpoint that says so.
 
     Raises:
         UserError: an option that defines the model or its optimiser differs.
@@ -127,13 +133,14 @@ def check_same(opt: Any, saved: Any) -> None:
     defining = {action.dest for action in parser._actions} | _OPTIMISER
     now = copy.deepcopy(opt)
     ArgumentParser.update_model_opts(now)
+    given_by_checkpoint = defining - _OPTIMISER - set(ATTENTION_OPTIONS) if opt.train_from else set()
     for name, value in sorted(vars(now).items()):
         before = getattr(saved, name, value)
-        if name in _MAY_DIFFER or before == value:
+        if name in _MAY_DIFFER or name in given_by_checkpoint or before == value:
             continue
         if name in defining:
             raise UserError(
-                f"-{name} {value}: {opt.train_from} has {before}, and -resume changes nothing; give that, "
+                f"-{name} {value}: {path} has {before}, and -resume changes nothing; give that, "
                 "or another -save_model and -train_from"
             )
         print(f"-resume: -{name} was {before} and is {value} from here", file=sys.stderr)

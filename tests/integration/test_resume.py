@@ -233,6 +233,16 @@ def test_another_model_or_optimiser_is_not_resumed(data, tmp_path, capsys):
     assert "-resume: -batch_size was 8 and is 4 from here" in capsys.readouterr().err
 
 
+def test_a_run_that_began_from_another_model_is_resumed_too(model, data, tmp_path, at_step):
+    flags = f"-config {data}.yaml {RUN} -train_from {model} -attention variational -reset_optim all -resume"
+    words = [*flags.split(), "-save_model"]
+    assert call(train.main, *words, tmp_path / "whole") == 0
+    at_step(13, told_to_stop(signal.SIGTERM))
+    assert call(train.main, *words, tmp_path / "parts") == 143
+    assert call(train.main, *words, tmp_path / "parts") == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 def test_metrics_of_an_earlier_run_are_moved_aside(data, tmp_path):
     assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
     before = (tmp_path / "m.metrics.jsonl").read_bytes()
