@@ -6,13 +6,13 @@ Takes some minutes. Exit code 1 if anything was lost.
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from onmt_varattn import pages
-from onmt_varattn.bin import preprocess, train
 from onmt_varattn.plugin import register
 from tests.faults import server_load, training
 
@@ -21,23 +21,26 @@ ROOT = Path(__file__).parent.parent.parent
 
 def prepare(directory):
     """A toy corpus and a model that has learned a little of it: the prefix and the checkpoint."""
-    import subprocess
 
-    command = [sys.executable, ROOT / "tools/make_toy_corpus.py", "-output", directory / "toy", "-seed", "3"]
-    subprocess.run(
-        [*command, "-train", "1000", "-valid", "40", "-test", "30"], check=True, stdout=subprocess.DEVNULL
+    def run(*command):
+        subprocess.run([sys.executable, *command], check=True, cwd=ROOT, capture_output=True)
+
+    toy, prefix, model = (str(directory / name) for name in ("toy", "run", "served"))
+    run(
+        "tools/make_toy_corpus.py",
+        "-output",
+        toy,
+        *["-seed", "3", "-train", "1000", "-valid", "40", "-test", "30"],
     )
-    words = [
+    files = [
         word
         for part in ("train", "valid")
         for side, language in (("src", "de"), ("tgt", "en"))
-        for word in (f"-{part}_{side}", str(directory / f"toy/{part}.{language}"))
+        for word in (f"-{part}_{side}", f"{toy}/{part}.{language}")
     ]
-    prefix = directory / "run"
-    preprocess.main([*words, "-save_data", str(prefix), "-vocab_size", "400", "-num_threads", "1"])
-    model = directory / "served"
-    steps = f"-train_steps 300 -valid_steps 300 -save_checkpoint_steps 300 -save_model {model}"
-    train.main(["-config", f"{prefix}.yaml", *training.RUN.split(), *steps.split()])
+    run("preprocess.py", *files, "-save_data", prefix, *["-vocab_size", "400", "-num_threads", "1"])
+    steps = "-train_steps 300 -valid_steps 300 -save_checkpoint_steps 300"
+    run("train.py", "-config", f"{prefix}.yaml", *training.RUN.split(), *steps.split(), "-save_model", model)
     return prefix, Path(f"{model}_step_300.pt")
 
 
@@ -54,7 +57,7 @@ def served(model, lines, clients, seconds):
     outcome.times = figures["bad requests"]
     outcome.result = (
         f"each a 4xx with a message; {figures['good requests']} good ones answered right meanwhile; "
-        f"memory {figures['memory in MiB'][0]} to {figures['memory in MiB'][-1]} MiB"
+        f"memory {figures['memory after warm-up, MiB']} to {figures['memory at the end, MiB']} MiB"
     )
     if problems:
         outcome.lost, outcome.result = "; ".join(problems), "problems"

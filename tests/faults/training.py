@@ -64,10 +64,12 @@ class Runs:
 
     def begun(self, process):
         """Wait until training has begun."""
+        said = []
         for line in process.stderr:
+            said.append(line)
             if "Training from step" in line:
                 return
-        raise RuntimeError("training never began")
+        raise RuntimeError("training never began:\n" + "".join(said[-20:]))
 
     def newest(self, name):
         return max((int(p.stem.split("_")[-1]) for p in self.directory.glob(f"{name}_step_*.pt")), default=0)
