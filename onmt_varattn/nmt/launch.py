@@ -32,12 +32,12 @@ def has_checked() -> bool:
 
 
 def own_command(args: Sequence[str] | None) -> list[str]:
-    """The command line that runs this program again.
+    """The command line that runs this program again, be it ours or one that calls ours.
 
     Args:
-        args: its arguments if it was called from Python; None for those of the command line.
+        args: what onmt_train was called with; None for the words of the command line.
     """
-    if args is not None:
+    if args is not None and sys.argv[1:][-len(args) :] != list(args):  # not what was typed
         return [sys.executable, "-m", "onmt_varattn.bin.train", *args]
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
