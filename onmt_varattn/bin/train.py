@@ -53,7 +53,7 @@ def train(args: Sequence[str] | None = None) -> None:
         if opt.world_size > 1:
             check(opt, world.World())
             sys.exit(start_processes(opt, args))
-        here = world.World()
+        here = world.alone(cuda=bool(opt.gpu_ranks))
     try:
         check(opt, here, read=here.first and not launch.has_checked())
         keep_text_processing(opt)

@@ -207,9 +207,7 @@ class Trainer(onmt.Trainer):
     def _truncated_step(self, shares: list[Share], normalization: int, stop: StopRequest) -> News:
         """OpenNMT's own step for its -truncated_decoder, which updates several times a batch."""
         batches = [share.batch() for share in shares]
-        step = self.optim.training_step
         self._gradient_accumulation(batches, normalization, Statistics(), self.report_stats)
-        self.optim._training_step = step + 1
         return self._exchange(stop.signal, [], True)
 
     def _exchange(self, stop_signal: int, left_out: list[Share], finite: bool) -> News:

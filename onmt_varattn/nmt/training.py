@@ -23,7 +23,7 @@ from onmt_varattn.nmt.randomness import seed_of_rank
 from onmt_varattn.nmt.resume import checkpoints_of, remove_remains
 from onmt_varattn.nmt.statistics import ReportManager
 from onmt_varattn.nmt.trainer import Trainer
-from onmt_varattn.nmt.world import World
+from onmt_varattn.nmt.world import World, alone
 from onmt_varattn.opts import change_attention
 
 
@@ -34,7 +34,7 @@ def train(opt: Any, world: World | None = None) -> None:
         opt: options that are checked already.
         world: the processes that train together; all have the same options.
     """
-    world = world or World()
+    world = world or alone(cuda=bool(opt.gpu_ranks))
     if opt.world_size != world.size:
         raise UserError(
             f"-world_size {opt.world_size}: several processes are started by onmt_train, or torchrun"

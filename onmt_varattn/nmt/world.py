@@ -128,6 +128,11 @@ def _connected(call: Callable[[], Any]) -> Any:
         raise TrainingError(f"rank {dist.get_rank()} lost the other processes: {reason}") from error
 
 
+def alone(cuda: bool) -> World:
+    """A process that trains by itself, on the first GPU or on the CPU."""
+    return World(device=torch.device("cuda", 0) if cuda else CPU)
+
+
 def join(backend: str, timeout: float) -> World:
     """Join the processes that the environment tells of, as torchrun and our launcher set it; or be alone."""
     size = int(os.environ.get("WORLD_SIZE", 1))
