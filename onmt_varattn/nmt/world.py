@@ -134,18 +134,16 @@ def alone(cuda: bool) -> World:
 
 
 def join(backend: str, timeout: float) -> World:
-    """Join the processes that the environment tells of, as torchrun and our launcher set it; or be alone."""
-    size = int(os.environ.get("WORLD_SIZE", 1))
-    if size == 1:
-        return World()
-    rank, local = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", 0))
+    """Join the processes that the environment tells of, as torchrun and our launcher set it."""
+    size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     device = CPU
     if os.environ.get(USE_CUDA, "1") == "1" and torch.cuda.is_available():
-        device = torch.device("cuda", local)
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         torch.cuda.set_device(device)
     else:
         backend = "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+    if size > 1:
+        dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     return World(rank, size, device)
 
 
