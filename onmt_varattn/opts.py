@@ -616,14 +616,11 @@ def check_processes(opt: Any) -> None:
             f"-gpu_ranks {' '.join(map(str, opt.gpu_ranks))} must be different numbers "
             f"from 0 to {opt.world_size - 1} (-world_size {opt.world_size})"
         )
-    for name, value in (
-        ("truncated_decoder", 0),
-        ("optim", opt.optim if opt.optim != "sparseadam" else "adam"),
-    ):
-        if getattr(opt, name) != value:
-            raise UserError(
-                f"-{name} {getattr(opt, name)} does not go with several processes; leave one of them out"
-            )
+    for name in ("truncated_decoder", "n_sample", "dump_fields", "dump_transforms"):
+        if getattr(opt, name):
+            raise UserError(f"-{name} does not go with several processes; leave one of them out")
+    if opt.optim == "sparseadam":
+        raise UserError("-optim sparseadam does not go with several processes; use adam")
 
 
 def check_translate(opt: Any) -> None:

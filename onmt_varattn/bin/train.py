@@ -106,11 +106,11 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
         if found:
-            resume.check_same(begun, saved["opt"], opt.train_from)
+            resume.check_same(begun, saved["opt"], opt.train_from, resume.is_spokesman(opt, world))
             opt.reset_optim = "none"
-        else:
-            check_steps(opt, saved["optim"])
         take_up(opt, saved["opt"])
+        if not found:
+            check_steps(opt, saved["optim"])
     check_data(opt)
     check_alignments(opt)
     if opt.metrics_file not in (None, "none"):

@@ -89,18 +89,25 @@ class CheckpointSaver(onmt.models.model_saver.ModelSaver):
         super().__init__(*args, **kwargs)
         self.last_saved_step: int | None = None
         self._kept: list[int] = []  # steps whose checkpoints count for -keep_checkpoint, oldest first
-        self._passing: int | None = None  # saved as the best one only
+        self._passing: int | None = None  # kept as the best one only
+        self._best = 0  # the step of the best checkpoint that is there
 
-    def go_on(self, steps: Sequence[int], best: int, interval: int) -> None:
+    def go_on(self, steps: Sequence[int], best: int, passing: int | None = None) -> None:
         """Know the checkpoints of a run that is resumed.
 
         Args:
-            steps: those that are there.
-            best: the step with the best validation; off the schedule it is kept only for that.
-            interval: -save_checkpoint_steps.
+            steps: those that are there, up to the one it is resumed from.
+            best: the step with the best validation.
+            passing: the step that was saved for no other reason.
         """
-        self._passing = best if best in steps and interval and best % interval else None
+        if best in steps:
+            self._link(best)
+        else:  # it could not be saved: the one before it is still linked
+            linked = os.path.realpath(self._best_path)
+            self._best = next((step for step in steps if os.path.realpath(self._path(step)) == linked), 0)
+        self._passing = passing if passing in steps else None
         self._kept = sorted(set(steps) - {self._passing})
+        self.last_saved_step = max(steps, default=None)
 
     def save(
         self,
@@ -125,21 +132,34 @@ class CheckpointSaver(onmt.models.model_saver.ModelSaver):
         if self.keep_checkpoint == 0 or step == self.last_saved_step:
             return True
         path = self._path(step)
+        passing = (self._passing if self._passing == best else None) if lasting else step
         logger.info("Saving checkpoint %s", path)
         try:
             with _parameters_of(self.model, moving_average):
-                save(self._content(training), path)
-            if best == step:
-                link(path, f"{self.base_path}_best.pt")
+                save(self._content({**(training or {}), "passing": passing}), path)
         except (OSError, RuntimeError) as error:  # torch's writer has its own way to say that a disk is full
             logger.error("%s: cannot be saved (%s); training goes on and tries again", path, _reason(error))
             return False
         self.last_saved_step = step
-        self._forget(step, best, lasting)
+        if best == step:
+            self._link(step)
+        self._forget(step, lasting)
         return True
 
     def _path(self, step: int) -> str:
         return f"{self.base_path}_step_{step}.pt"
+
+    @property
+    def _best_path(self) -> str:
+        return f"{self.base_path}_best.pt"
+
+    def _link(self, step: int) -> None:
+        """Have the best checkpoint's name stand for this one."""
+        self._best = step
+        try:
+            link(self._path(step), self._best_path)
+        except OSError as error:
+            logger.warning("%s: cannot be linked to step %d: %s", self._best_path, step, error.strerror)
 
     def _content(self, training: dict[str, Any] | None) -> dict[str, Any]:
         state = self.model.state_dict()
@@ -152,9 +172,9 @@ class CheckpointSaver(onmt.models.model_saver.ModelSaver):
             "training": training,
         }
 
-    def _forget(self, step: int, best: int, lasting: bool) -> None:
+    def _forget(self, step: int, lasting: bool) -> None:
         """Remove checkpoints that are no longer to be kept; never the best one, nor this one."""
-        if self._passing is not None and best != self._passing:
+        if self._passing is not None and self._best != self._passing:
             self._rm_checkpoint(self._path(self._passing))
             self._passing = None
         if not lasting:
@@ -163,7 +183,7 @@ class CheckpointSaver(onmt.models.model_saver.ModelSaver):
         self._kept.append(step)
         while 0 < self.keep_checkpoint < len(self._kept):
             oldest = self._kept.pop(0)
-            if oldest == best:
+            if oldest == self._best:
                 self._passing = oldest
             else:
                 self._rm_checkpoint(self._path(oldest))

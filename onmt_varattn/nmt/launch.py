@@ -55,7 +55,7 @@ def free_port() -> int:
 def launch(command: list[str], ranks: Sequence[int], size: int, address: str, port: int, cuda: bool) -> int:
     """Run a command once a rank, and wait for all.
 
-    If one fails, the others are ended. Ctrl-C reaches all by itself; SIGTERM is passed on.
+    If one fails, the others are ended. Ctrl-C and SIGTERM are passed on.
 
     Args:
         command: with its arguments.
@@ -99,8 +99,8 @@ def _wait(children: dict[int, subprocess.Popen[bytes]]) -> int:
     def note(number: int, frame: FrameType | None) -> None:
         asked.append(number)
         for child in children.values():
-            if number == signal.SIGTERM and child.poll() is None:
-                child.terminate()
+            if child.poll() is None:
+                child.send_signal(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

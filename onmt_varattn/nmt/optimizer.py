@@ -35,6 +35,8 @@ class PlateauOptimizer(Optimizer):
             optimizer._learning_rate_decay_fn = None
         if opt.attention:
             optimizer._fuse()
+        if optimizer._scaler is not None:  # which otherwise waits for a loss, and a process may have none
+            optimizer._scaler.scale(torch.zeros((), device=next(model.parameters()).device))
         return optimizer
 
     def _fuse(self) -> None:
@@ -51,12 +53,14 @@ class PlateauOptimizer(Optimizer):
     def update(self) -> bool:
         """Update the parameters, unless a gradient is not finite; either way the step is counted.
 
-        With fp16 torch's scaler leaves out what overflows, and lowers its scale.
+        With fp16 torch's scaler leaves out what overflows, and lowers its scale. Sparse gradients have
+        no norm: they are OpenNMT's business.
 
         Returns:
             Whether the gradients were finite.
         """
-        if self._fp16:
+        parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
+        if self._fp16 or any(p.grad is not None and p.grad.is_sparse for p in parameters):
             self.step()
             return True
         finite = True
@@ -111,7 +115,10 @@ class PlateauOptimizer(Optimizer):
 
         The state of a model with other parameters (before it got a posterior, say) fits no more.
         """
-        saved = state_dict.get("optimizer", {}).get("param_groups", [])
+        optimizer = state_dict.get("optimizer", {})
+        saved = (
+            optimizer.get("param_groups", []) if isinstance(optimizer, dict) else []
+        )  # several have a list
         ours = self._optimizer.param_groups
         if saved and [len(group["params"]) for group in saved] != [len(group["params"]) for group in ours]:
             logger.info("The model has other parameters than in the checkpoint: the optimiser starts anew.")

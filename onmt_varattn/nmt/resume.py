@@ -66,12 +66,8 @@ def checkpoints_of(prefix: str) -> dict[int, str]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def newest_good(prefix: str) -> tuple[int, dict[str, Any] | None]:
-    """The newest checkpoint that can be read and says where training stood.
-
-    Returns:
-        Its step and its content; 0 and None if there is none.
-    """
+def newest_good(prefix: str) -> int:
+    """The step of the newest checkpoint that is whole and says where training stood; 0 if there is none."""
     for step, path in checkpoints_of(prefix).items():
         try:
             found = checkpoint.load(path)
@@ -79,9 +75,14 @@ def newest_good(prefix: str) -> tuple[int, dict[str, Any] | None]:
             logger.warning("-resume passes over a checkpoint: %s", error)
             continue
         if found.get("training"):
-            return step, found
+            return step
         logger.warning("-resume passes over %s, which does not say where training stood", path)
-    return 0, None
+    return 0
+
+
+def is_spokesman(opt: Any, world: World) -> bool:
+    """Whether this process is the one to tell the user; a launcher leaves it to the first of its own."""
+    return world.first and world.size == opt.world_size
 
 
 def find_checkpoint(opt: Any, world: World) -> bool:
@@ -90,10 +91,10 @@ def find_checkpoint(opt: Any, world: World) -> bool:
     Returns:
         Whether there is one.
     """
-    step = world.from_first(newest_good(opt.save_model)[0] if world.first else 0)
+    step = world.from_first(newest_good(opt.save_model) if world.first else 0)
     if step:
         opt.train_from = f"{opt.save_model}_step_{step}.pt"
-    if world.first and world.size == opt.world_size:
+    if is_spokesman(opt, world):
         found = f"going on from {opt.train_from}" if step else f"there is no {opt.save_model}_step_*.pt yet"
         print(f"-resume: {found}", file=sys.stderr)
     return bool(step)
@@ -112,38 +113,41 @@ _MAY_DIFFER = frozenset(
 _OPTIMISER = frozenset(
     (  # noqa: SIM905
         "optim learning_rate max_grad_norm adam_beta1 adam_beta2 adagrad_accumulator_init decay_method "
-        "start_decay_steps decay_steps warmup_steps"
+        "start_decay_steps decay_steps warmup_steps learning_rate_decay"
     ).split()
 )
+_DROPOUT = {"dropout", "attention_dropout", "dropout_steps"}  # the model is built with
 
 
-def check_same(opt: Any, saved: Any, path: str) -> None:
+def check_same(opt: Any, saved: Any, path: str, speak: bool = True) -> None:
     """Refuse to resume another model; name other options that are not as they were.
 
     Args:
         opt: what the run is to have. One that began from another model has its sizes from there.
         saved: what it had.
         path: of the checkpoint that says so.
+        speak: name what is not as it was.
 
     Raises:
         UserError: an option that defines the model or its optimiser differs.
     """
     parser = ArgumentParser()
     onmt.opts.model_opts(parser)
-    defining = {action.dest for action in parser._actions} | _OPTIMISER
+    of_model = {action.dest for action in parser._actions} | _DROPOUT
     now = copy.deepcopy(opt)
     ArgumentParser.update_model_opts(now)
-    given_by_checkpoint = defining - _OPTIMISER - set(ATTENTION_OPTIONS) if opt.train_from else set()
+    given_by_checkpoint = of_model - set(ATTENTION_OPTIONS) if opt.train_from else set()
     for name, value in sorted(vars(now).items()):
         before = getattr(saved, name, value)
         if name in _MAY_DIFFER or name in given_by_checkpoint or before == value:
             continue
-        if name in defining:
+        if name in of_model | _OPTIMISER:
             raise UserError(
                 f"-{name} {value}: {path} has {before}, and -resume changes nothing; give that, "
                 "or another -save_model and -train_from"
             )
-        print(f"-resume: -{name} was {before} and is {value} from here", file=sys.stderr)
+        if speak and not (name == "seed" and value <= 0):
+            print(f"-resume: -{name} was {before} and is {value} from here", file=sys.stderr)
 
 
 def remove_remains(prefix: str) -> None:

@@ -8,8 +8,8 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# torchrun passes on to its processes what a terminal has sent them already.
-ECHO_SECONDS = 1.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
+# A launcher, ours or torchrun, passes on to its processes what a terminal has sent them already.
+ECHO_SECONDS = 1.0 if "RANK" in os.environ else 0.0
 
 
 class StopRequest:

@@ -121,14 +121,22 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
         """
         if self.path is None or not os.path.exists(self.path):
             return
-        with open(self.path, encoding="utf-8") as file:
+        with open(self.path, encoding="utf-8", errors="replace") as file:
             lines = [line for line in file if line.endswith("\n")]
-        kept = [line for line in lines if json.loads(line)["step"] < step]
+        kept = [line for line in lines if 0 < self._step_of(line) < step]
         if len(kept) < len(lines) and not resume:
             logger.info("%s: lines of an earlier run are moved to %s.old", self.path, self.path)
             os.replace(self.path, f"{self.path}.old")
         with atomic_write(self.path) as file:
             file.writelines(kept)
+
+    def _step_of(self, line: str) -> int:
+        """The step that a line tells of; 0 if it is none of ours."""
+        try:
+            return int(json.loads(line)["step"])
+        except (ValueError, KeyError, TypeError):
+            logger.warning("%s: a line that is no report is left out: %.40s", self.path, line.strip())
+            return 0
 
     def _append(self, part: str, step: int, learning_rate: float, stats: Any) -> None:
         if self.path is None or not stats.n_words:

@@ -1,5 +1,6 @@
 """Training: OpenNMT's trainer, in one process or many, that loses nothing on a bad day."""
 
+import json
 import math
 import signal
 from collections.abc import Iterable, Iterator
@@ -54,13 +55,15 @@ class Trainer(onmt.Trainer):
 
     Attributes:
         world: the processes that train together.
-        validation_world: those that validate together; others each do all of it.
+        validates_alone: every process does all of a validation, and the first one's counts.
         bad_steps_limit: give up after this many steps in a row that could not be taken.
     """
 
     optim: PlateauOptimizer
     report_stats: AlignmentStatistics
-    world = validation_world = World()
+    world = World()
+    validates_alone = False
+    moving_average: list[torch.Tensor] | None
     bad_steps_limit = 10
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -90,6 +93,7 @@ class Trainer(onmt.Trainer):
             valid_steps: steps between validations.
         """
         self._start_report_manager()
+        self._catch_up_on_dropout()
         step, news = self.optim.training_step - 1, None
         with StopRequest(announce=self.world.first) as stop:
             for shares, normalization in self._accum_batches(train_iter):
@@ -111,8 +115,25 @@ class Trainer(onmt.Trainer):
                 self._save(step, train_iter)
         self._end(step, news.signal if news else 0)
 
+    def _catch_up_on_dropout(self) -> None:
+        """Have the dropout of the steps before, which OpenNMT changes at a step's own turn only."""
+        past = [i for i, step in enumerate(self.dropout_steps) if 0 < step < self.optim.training_step - 1]
+        if past:
+            self.model.update_dropout(self.dropout[past[-1]], self.attention_dropout[past[-1]])
+
+    def _update_average(self, step: int) -> None:
+        """OpenNMT's; its first average would be the parameters themselves, and change with them."""
+        first = self.moving_average is None
+        super()._update_average(step)
+        if first and self.moving_average is not None:
+            self.moving_average = [average.clone() for average in self.moving_average]
+
     def _end(self, step: int, stopped_by: int) -> None:
-        """Say what the run left out, and why it is over if it was interrupted."""
+        """Say what the run left out, and why it is over if it was interrupted.
+
+        Nobody leaves before the first process has saved.
+        """
+        self.save_again = bool(self.world.from_first(int(self.save_again)))
         if self.left_out["sentences"]:
             logger.warning(
                 "Left out: %d steps, %d sentences in all.", self.left_out["steps"], self.left_out["sentences"]
@@ -121,9 +142,9 @@ class Trainer(onmt.Trainer):
             raise TrainingError(f"the model of step {step} could not be saved (see above)")
         if stopped_by:
             name = signal.Signals(stopped_by).name
-            raise StoppedError(
-                f"{name}: stopped after step {step}, which is saved; -resume goes on", stopped_by
-            )
+            nothing = self.model_saver is not None and self.model_saver.keep_checkpoint == 0
+            saved = "not saved (-keep_checkpoint 0)" if nothing else "which is saved; -resume goes on"
+            raise StoppedError(f"{name}: stopped after step {step}, {saved}", stopped_by)
 
     def _accum_batches(self, iterator: Iterable[Share]) -> Iterator[tuple[list[Share], int]]:
         """The shares of a step, and what the loss of all processes together is divided by."""
@@ -241,12 +262,21 @@ class Trainer(onmt.Trainer):
         self.left_out["sentences"] += sum(len(share.whole) for share in shares) - news.sentences
         logger.warning("Step %d is left out: %s. Lines: %s", step, reason, lines_of(examples))
         if self.left_out["in_a_row"] >= self.bad_steps_limit:
-            saved = self.model_saver.last_saved_step if self.model_saver is not None else None
-            raise TrainingError(
-                f"{self.bad_steps_limit} steps in a row could not be taken (the last: {reason}); try a lower "
-                "-learning_rate, -max_grad_norm or -batch_size, look at the lines named above, and go on "
-                + (f"from the checkpoint of step {saved} with -resume" if saved else "from the beginning")
-            )
+            many = f"{self.bad_steps_limit} steps in a row could not be taken (the last: {reason})"
+            raise TrainingError(f"{many}; {self._advice()}")
+
+    def _advice(self) -> str:
+        """What to do about steps that cannot be taken."""
+        if self.model_saver is None:
+            return "see what the first process says"
+        changes = "a lower -learning_rate, -max_grad_norm or -batch_size"
+        if (saved := self.model_saver.last_saved_step) is None:
+            return f"look at the lines named above, and begin anew with {changes}"
+        path = f"{self.model_saver.base_path}_step_{saved}.pt"
+        return (
+            f"look at the lines named above, and go on with -train_from {path} -reset_optim keep_states, "
+            f"another -save_model, and {changes}"
+        )
 
     def _report(self, step: int, train_steps: int) -> None:
         """Log and write what training reports, every so many steps."""
@@ -275,7 +305,10 @@ class Trainer(onmt.Trainer):
 
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
         """The statistics of all processes' validation batches; the learning rate follows them."""
-        stats = sum_over(self.validation_world, super().validate(valid_iter, moving_average))
+        stats = super().validate(valid_iter, moving_average)
+        if self.validates_alone and not self.world.first:
+            stats = AlignmentStatistics()
+        stats = sum_over(self.world, stats)
         self.optim.report_validation(stats.ppl())
         return stats
 
@@ -288,11 +321,10 @@ class Trainer(onmt.Trainer):
 
     def state_dict(self, data: TrainingData) -> dict[str, Any]:
         """All that a checkpoint of the model and its optimiser lacks; the processes gather it together."""
-        report = sum_over(self.world, self.report_stats)
         state = {
             "streams": self.world.gather(model_stream(self.world.device)),
             "data": data.state_dict(),
-            "report": report.state_dict(),
+            "reports": self.world.gather_texts(json.dumps(self.report_stats.state_dict())),
             "best": dict(self.best),
             "left_out": dict(self.left_out),
             "early_stopping": early_stopping_state(self.earlystopper),
@@ -317,13 +349,12 @@ class Trainer(onmt.Trainer):
         data.load_state_dict(state["data"])
         if isinstance(self.train_loss, TrainingLoss) and rank < len(state.get("carried", [])):
             self.train_loss.take_up(state["carried"][rank])
-        if self.world.first:
-            self.report_stats.load_state_dict(state["report"])
+        if len(streams) == self.world.size:
+            self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
         self.best, self.left_out = dict(state["best"]), dict(state["left_out"])
         set_early_stopping_state(self.earlystopper, state["early_stopping"])
         if "parameters" in state:
-            self.moving_average = [
-                parameter.detach().clone().float() for parameter in self.model.parameters()
-            ]
+            if self.average_decay > 0:
+                self.moving_average = [p.detach().clone().float() for p in self.model.parameters()]
             for parameter, value in zip(self.model.parameters(), state["parameters"], strict=True):
                 parameter.data.copy_(value)

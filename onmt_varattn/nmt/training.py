@@ -48,10 +48,12 @@ def train(opt: Any, world: World | None = None) -> None:
         opt.seed = world.from_first(random.SystemRandom().randrange(1, 2**31))
         logger.info("Seed of all processes: %d", opt.seed)
     set_random_seed(opt.seed, False)
-    checkpoint, fields, transforms = onmt.bin.train._init_train(opt)
+    checkpoint, fields, transforms = prepare(opt, world)
     trainer, data, valid = build(opt, world, checkpoint, fields, transforms)
     step = trainer.optim.training_step
     steps = 0 if opt.single_pass else opt.train_steps
+    if opt.single_pass and opt.train_steps:
+        logger.warning("-single_pass: all corpora are read once, whatever -train_steps says.")
     if _is_over(trainer, steps):
         logger.info("Nothing is left to do: %d steps are trained already.", step - 1)
         return
@@ -61,6 +63,18 @@ def train(opt: Any, world: World | None = None) -> None:
     trainer.train(data, steps, opt.save_checkpoint_steps, valid, opt.valid_steps)
     if trainer.report_manager.tensorboard_writer is not None:
         trainer.report_manager.tensorboard_writer.close()
+
+
+def prepare(opt: Any, world: World) -> tuple[dict[str, Any] | None, dict[str, Any], Any]:
+    """Checkpoint, fields and transforms; in turn where that writes a file of embeddings."""
+    writes = opt.src_embeddings or opt.tgt_embeddings or opt.both_embeddings
+    turns = range(world.size) if writes else [world.rank]
+    for rank in turns:
+        if rank == world.rank:
+            found = onmt.bin.train._init_train(opt)
+        if writes:
+            world.wait()
+    return found
 
 
 def start_logging(opt: Any, world: World) -> None:
@@ -92,7 +106,8 @@ def build(
     saver = build_model_saver(model_opt, opt, model, fields, optim) if world.first else None
     trainer = build_trainer(opt, device_id, model, fields, optim, model_saver=saver)
     trainer.world, trainer.bad_steps_limit = world, opt.bad_steps_limit
-    trainer.validation_world = World() if opt.valid_metrics else world
+    trainer.gpu_rank = device_id  # where metrics translate
+    trainer.validates_alone = bool(opt.valid_metrics)
     if trainer.earlystopper is not None and opt.early_stopping_criteria is None:
         # OpenNMT's are made once and for all runs of a process.
         trainer.earlystopper.early_stopping_scorers = [PPLScorer(), AccuracyScorer()]
@@ -106,13 +121,13 @@ def build(
     if saver is not None:
         remove_remains(opt.save_model)
         if stood is not None:
-            saver.go_on(
-                list(checkpoints_of(opt.save_model)), int(trainer.best["step"]), opt.save_checkpoint_steps
-            )
+            steps = [step for step in checkpoints_of(opt.save_model) if step < optim.training_step]
+            saver.go_on(steps, int(trainer.best["step"]), stood["passing"])
         if isinstance(trainer.report_manager, ReportManager):
             trainer.report_manager.begin(optim.training_step, opt.resume)
     batches = onmt.train_single._build_valid_iter(opt, fields, transforms)
-    valid = ValidationData(batches, trainer.validation_world, device_id) if batches is not None else None
+    shared_by = World() if trainer.validates_alone else world
+    valid = ValidationData(batches, shared_by, device_id) if batches is not None else None
     return trainer, data, valid
 
 

@@ -69,6 +69,10 @@ class World:
         """The first process's value, in all."""
         return int(self.sum(torch.tensor(value if self.first else 0)))
 
+    def wait(self) -> None:
+        """Wait until everybody is here."""
+        self.from_first(0)
+
     def equalise(self, parameters: Iterable[Tensor]) -> None:
         """Have everybody start from the first process's parameters."""
         if self.size > 1:

@@ -127,6 +127,17 @@ def test_bad_days_of_one_process_are_everybodys(data, tmp_path, capfd):
         assert_same(found["loss"], found["none"], rtol=1e-4, atol=1e-5)
 
 
+def test_a_validation_that_everybody_does_counts_once(data, tmp_path):
+    """Each process draws samples of its own: were each to go by its own perplexity, they would part."""
+    flags = "-attention relaxed -attention_warmup_steps 2 -learning_rate 0 -train_steps 12 -valid_steps 2"
+    flags += " -valid_metrics BLEU -early_stopping 20 -decay_on_plateau 1"
+    assert two_ranks(tmp_path, [(words(data, tmp_path / "m", flags, 4), NO_FAULT)]) == 0
+    valid = [line for line in metrics(tmp_path / "m") if line["part"] == "valid"]
+    assert [line["step"] for line in valid] == [2, 4, 6, 8, 10, 12]
+    assert len({line["words"] for line in valid}) == 1
+    assert len({line["ppl"] for line in valid}) > 1
+
+
 LONG = "-attention variational -attention_estimator sample -optim adam -learning_rate 0.01 -dropout 0.2"
 
 

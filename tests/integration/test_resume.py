@@ -78,7 +78,8 @@ RUNS = {
     "kl": f"{SAMPLED} -kl_warmup_steps 30 -baseline average",
     "relaxed": "-attention relaxed -attention_warmup_steps 15",
     "plateau": f"{SAMPLED} -decay_on_plateau 1 -early_stopping 9 -learning_rate 0.3",
-    "average": f"{SAMPLED} -average_decay 0.01 -average_every 3",
+    "average": f"{SAMPLED} -average_decay 0.01 -average_every 15",
+    "dropout": f"{SAMPLED} -dropout 0.5 0.1 -attention_dropout 0 0 -dropout_steps 0 8",
     "accumulated": f"{SAMPLED} -accum_count 3 2 -accum_steps 0 20 -normalization tokens -batch_type tokens "
     "-batch_size 100",
     "adagrad": f"{SAMPLED} -optim adagrad -start_decay_steps 5 -decay_steps 5",
@@ -104,13 +105,35 @@ def test_a_run_told_to_stop_goes_on_bit_for_bit(kind, data, tmp_path, at_step, c
     assert "Nothing is left to do: 40 steps" in capsys.readouterr().err
 
 
+def test_a_run_resumed_without_averages_goes_on_from_its_parameters(data, tmp_path, at_step):
+    flags = f"{SAMPLED} -average_decay 0.01 -keep_checkpoint -1"
+    assert call(train.main, *words(data, tmp_path / "m", flags), "-train_steps", "20") == 0
+    assert call(train.main, *words(data, tmp_path / "m", SAMPLED), "-resume") == 0
+    saved = [checkpoint.load(f"{tmp_path}/m_step_{step}.pt") for step in (20, 27, 36)]
+    assert "parameters" in saved[0]["training"]
+    assert "parameters" not in saved[1]["training"]
+    name = "decoder.score.query.weight"
+    assert not torch.equal(saved[1]["model"][name], saved[2]["model"][name])
+
+
+def test_a_spoilt_line_of_metrics_is_left_out(data, tmp_path, capsys):
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    path = tmp_path / "m.metrics.jsonl"
+    good = path.read_bytes()
+    path.write_bytes(b"\0\0\0\n" + good + b'{"other": 1}\n[1]\n')
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "10", "-resume") == 0
+    assert path.read_bytes().startswith(good)
+    assert b"other" not in path.read_bytes()
+    assert capsys.readouterr().err.count("a line that is no report is left out") == 3
+
+
 def test_a_checkpoint_says_what_it_was_written_with_and_a_released_model_has_none_of_it(model, tmp_path):
     from onmt_varattn.bin import release_model
 
     saved = checkpoint.load(str(model))["training"]
     assert saved["versions"]["torch"] == torch.__version__
     assert "onmt_varattn" in saved["versions"]
-    assert {"streams", "data", "report", "best", "early_stopping"} <= saved.keys()
+    assert {"streams", "data", "reports", "best", "early_stopping"} <= saved.keys()
     assert call(release_model.main, "-model", model, "-output", tmp_path / "released.pt") == 0
     assert "training" not in checkpoint.load(str(tmp_path / "released.pt"))
 
@@ -213,7 +236,7 @@ def test_too_many_of_them_in_a_row_stop_the_run_with_advice(data, tmp_path, not_
     said = capsys.readouterr().err.splitlines()[-1]
     assert "4 steps in a row could not be taken (the last: its gradient is not finite)" in said
     assert "-learning_rate" in said
-    assert "from the checkpoint of step 10 with -resume" in said
+    assert f"-train_from {tmp_path}/m_step_10.pt -reset_optim keep_states, another -save_model" in said
     checkpoint.load(f"{tmp_path}/m_step_10.pt")
 
 

@@ -71,7 +71,7 @@ def test_a_process_that_is_killed_takes_the_others_down(tmp_path, capfd):
     assert "was killed by SIGKILL" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_processes_do_not_outlive_their_launcher(tmp_path, number):
     parent = launcher("hang", tmp_path)
     deadline = time.monotonic() + 60
@@ -79,7 +79,7 @@ def test_processes_do_not_outlive_their_launcher(tmp_path, number):
         time.sleep(0.1)
     pids = [int((tmp_path / f"{rank}.pid").read_text()) for rank in range(2)]
     parent.send_signal(number)
-    assert parent.wait(60) == {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]
+    assert parent.wait(60) == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number]
     while any(_lives(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(_lives(pid) for pid in pids)

@@ -74,12 +74,69 @@ def test_a_resumed_run_knows_what_is_there(saver, tmp_path):
     for step in (5, 10):
         one.save(step, best=5)
     one.save(12, best=12, lasting=False)
+    assert checkpoint.load(str(tmp_path / "m_step_10.pt"))["training"]["passing"] is None
+    assert checkpoint.load(str(tmp_path / "m_step_12.pt"))["training"]["passing"] == 12
     again = saver(2)
-    again.go_on(steps(tmp_path), best=12, interval=5)
+    again.go_on(steps(tmp_path), best=12, passing=12)
     again.save(15, best=12)
     assert steps(tmp_path) == [10, 12, 15]
     again.save(20, best=20)
     assert steps(tmp_path) == [15, 20]
+
+
+def test_what_resume_passed_over_costs_no_good_checkpoint(saver, tmp_path):
+    one = saver(1)
+    one.save(20, training={"a": 1})
+    (tmp_path / "m_step_30.pt").write_text("broken")
+    again = saver(1)
+    again.go_on([20], best=0)
+    again.save(30)
+    assert steps(tmp_path) == [30]
+    checkpoint.load(str(tmp_path / "m_step_30.pt"))
+    again.save(40)
+    assert steps(tmp_path) == [40]
+
+
+def test_the_best_stays_while_a_better_one_could_not_be_saved(saver, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    one = saver(1)
+    one.save(10, best=10, lasting=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", full)
+        one.save(20, best=20, lasting=False)
+    one.save(25, best=20)
+    assert steps(tmp_path) == [10, 25]
+    assert best(tmp_path) == "m_step_10.pt"
+    again = saver(1)
+    again.go_on([10, 25], best=20, passing=10)
+    again.save(50, best=20)
+    assert steps(tmp_path) == [10, 50]
+    assert best(tmp_path) == "m_step_10.pt"
+
+
+def test_a_kill_before_the_link_is_made_good(saver, tmp_path, monkeypatch):
+    one = saver(1)
+    one.save(10, best=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "link", lambda *args: None)
+        one.save(20, best=20)
+    again = saver(1)
+    again.go_on(steps(tmp_path), best=20)
+    assert best(tmp_path) == "m_step_20.pt"
+
+
+def test_a_file_system_without_links_is_no_failure(saver, tmp_path, monkeypatch, caplog):
+    def refuse(*args):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    one = saver(1)
+    assert one.save(10, best=10)
+    one.save(20, best=10)
+    assert steps(tmp_path) == [10, 20]  # the best one is kept all the same
+    assert "m_best.pt: cannot be linked to step 10" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -116,16 +173,16 @@ def test_an_averaged_model_is_saved_and_the_trained_one_stays(saver, tmp_path):
 
 def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):
     one = saver()
-    assert resume.newest_good(str(tmp_path / "m")) == (0, None)
+    assert resume.newest_good(str(tmp_path / "m")) == 0
     one.save(5, training={"a": 1})
     one.save(30, training={"b": 2})
-    one.save(200)  # says nothing of training
+    checkpoint.save(
+        {**checkpoint.load(one._path(30)), "training": None}, one._path(200)
+    )  # says nothing of it
     (tmp_path / "m_step_1000.pt").write_bytes((tmp_path / "m_step_30.pt").read_bytes()[:5000])
     (tmp_path / "m_step_x.pt").write_text("")
     (tmp_path / "mm_step_9000.pt").write_text("")
-    step, found = resume.newest_good(str(tmp_path / "m"))
-    assert step == 30
-    assert found["training"] == {"b": 2}
+    assert resume.newest_good(str(tmp_path / "m")) == 30
     assert "passes over a checkpoint" in caplog.text
     assert "m_step_1000.pt" in caplog.text
     assert "m_step_200.pt, which does not say" in caplog.text
