@@ -99,6 +99,8 @@ class Trainer(onmt.Trainer):
             for shares, normalization in self._accum_batches(train_iter):
                 step = self.optim.training_step
                 news = self._train_step(shares, normalization, stop)
+                if self.average_decay > 0 and (step - 1) % self.average_every == 0:
+                    self._update_average(step)
                 self._report(step, train_steps)
                 new_best = early = False
                 if valid_iter is not None and step % valid_steps == 0:
@@ -189,8 +191,6 @@ class Trainer(onmt.Trainer):
             self.left_out["in_a_row"] = 0
             for stats in computed:
                 self.report_stats.update(stats, update_n_src_words=True)
-        if self.average_decay > 0 and (step - 1) % self.average_every == 0:
-            self._update_average(step)
         return news
 
     def _backward(self, share: Share, normalization: int) -> Statistics:
