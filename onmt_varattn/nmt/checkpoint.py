@@ -43,8 +43,12 @@ CHECKPOINT_CLASSES = [
 PARTS = ("model", "generator", "vocab", "opt")
 
 
-def load(path: str) -> dict[str, Any]:
+def load(path: str, lazily: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU, without running code.
+
+    Args:
+        path: of the file.
+        lazily: read parameters only when they are used.
 
     Raises:
         UserError: it is missing, broken, carries code, or is no translation model.
@@ -52,7 +56,7 @@ def load(path: str) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise UserError(f"{path}: there is no such checkpoint")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=lazily or None)
     except pickle.UnpicklingError as error:
         # torch's message runs over many lines and advises weights_only=False, which is exactly
         # what must not be done.

@@ -66,18 +66,39 @@ def checkpoints_of(prefix: str) -> dict[int, str]:
     return dict(sorted(found.items(), reverse=True))
 
 
+def began(path: str) -> float:
+    """When the run of a checkpoint began; 0 if it cannot be read or does not say where training stood."""
+    try:
+        found = checkpoint.load(path, lazily=True)
+    except UserError as error:
+        logger.warning("-resume passes over a checkpoint: %s", error)
+        return 0.0
+    if not found.get("training"):
+        logger.warning("-resume passes over %s, which does not say where training stood", path)
+        return 0.0
+    return float(found["training"]["began"])
+
+
 def newest_good(prefix: str) -> int:
-    """The step of the newest checkpoint that is whole and says where training stood; 0 if there is none."""
-    for step, path in checkpoints_of(prefix).items():
+    """The step of the newest whole checkpoint of the run that began last; 0 if there is none.
+
+    An earlier run with the same -save_model may have left checkpoints of more steps.
+    """
+    runs = {path: (began(path), step) for step, path in checkpoints_of(prefix).items()}
+    for path in sorted(filter(lambda path: runs[path][0], runs), key=lambda path: runs[path], reverse=True):
         try:
-            found = checkpoint.load(path)
+            checkpoint.load(path)
         except UserError as error:
             logger.warning("-resume passes over a checkpoint: %s", error)
-            continue
-        if found.get("training"):
-            return step
-        logger.warning("-resume passes over %s, which does not say where training stood", path)
+        else:
+            return runs[path][1]
     return 0
+
+
+def steps_of_run(prefix: str, beginning: float, last: int) -> list[int]:
+    """The steps up to the last one that a run has left checkpoints of."""
+    found = checkpoints_of(prefix).items()
+    return [step for step, path in found if step <= last and began(path) == beginning]
 
 
 def is_spokesman(opt: Any, world: World) -> bool:

@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -73,6 +74,7 @@ class Trainer(onmt.Trainer):
         self.best: dict[str, float] = {"step": 0, "ppl": math.inf}
         self.left_out = {"steps": 0, "in_a_row": 0, "sentences": 0}
         self.save_again = False
+        self.began = time.time()
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def train(
@@ -325,6 +327,7 @@ class Trainer(onmt.Trainer):
             "streams": self.world.gather(model_stream(self.world.device)),
             "data": data.state_dict(),
             "reports": self.world.gather_texts(json.dumps(self.report_stats.state_dict())),
+            "began": self.began,
             "best": dict(self.best),
             "left_out": dict(self.left_out),
             "early_stopping": early_stopping_state(self.earlystopper),
@@ -351,6 +354,7 @@ class Trainer(onmt.Trainer):
             self.train_loss.take_up(state["carried"][rank])
         if len(streams) == self.world.size:
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
+        self.began = state["began"]
         self.best, self.left_out = dict(state["best"]), dict(state["left_out"])
         set_early_stopping_state(self.earlystopper, state["early_stopping"])
         if "parameters" in state:

@@ -20,7 +20,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
 from onmt_varattn.nmt.randomness import seed_of_rank
-from onmt_varattn.nmt.resume import checkpoints_of, remove_remains
+from onmt_varattn.nmt.resume import checkpoints_of, remove_remains, steps_of_run
 from onmt_varattn.nmt.statistics import ReportManager
 from onmt_varattn.nmt.trainer import Trainer
 from onmt_varattn.nmt.world import World, alone
@@ -121,8 +121,14 @@ def build(
     if saver is not None:
         remove_remains(opt.save_model)
         if stood is not None:
-            steps = [step for step in checkpoints_of(opt.save_model) if step < optim.training_step]
+            steps = steps_of_run(opt.save_model, trainer.began, optim.training_step - 1)
             saver.go_on(steps, int(trainer.best["step"]), stood["passing"])
+        elif earlier := checkpoints_of(opt.save_model):
+            logger.warning(
+                "%d checkpoints of an earlier run, up to step %d, have the names of this -save_model.",
+                len(earlier),
+                max(earlier),
+            )
         if isinstance(trainer.report_manager, ReportManager):
             trainer.report_manager.begin(optim.training_step, opt.resume)
     batches = onmt.train_single._build_valid_iter(opt, fields, transforms)

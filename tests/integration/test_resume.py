@@ -266,6 +266,17 @@ def test_a_run_that_began_from_another_model_is_resumed_too(model, data, tmp_pat
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+def test_checkpoints_of_an_earlier_run_are_not_mistaken_for_this_ones(data, tmp_path, at_step, capsys):
+    assert call(train.main, *words(data, tmp_path / "m"), "-seed", "9") == 0
+    at_step(13, told_to_stop(signal.SIGTERM))
+    assert call(train.main, *words(data, tmp_path / "m")) == 143
+    said = capsys.readouterr().err
+    assert "checkpoints of an earlier run, up to step 40, have the names of this -save_model" in said
+    assert call(train.main, *words(data, tmp_path / "m"), "-resume") == 0
+    assert call(train.main, *words(data, tmp_path / "whole")) == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "m")
+
+
 def test_metrics_of_an_earlier_run_are_moved_aside(data, tmp_path):
     assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
     before = (tmp_path / "m.metrics.jsonl").read_bytes()

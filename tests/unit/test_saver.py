@@ -174,8 +174,8 @@ def test_an_averaged_model_is_saved_and_the_trained_one_stays(saver, tmp_path):
 def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):
     one = saver()
     assert resume.newest_good(str(tmp_path / "m")) == 0
-    one.save(5, training={"a": 1})
-    one.save(30, training={"b": 2})
+    one.save(5, training={"began": 1.0})
+    one.save(30, training={"began": 1.0})
     checkpoint.save(
         {**checkpoint.load(one._path(30)), "training": None}, one._path(200)
     )  # says nothing of it
@@ -188,10 +188,21 @@ def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):
     assert "m_step_200.pt, which does not say" in caplog.text
 
 
+def test_resume_goes_by_the_run_that_began_last(saver, tmp_path):
+    saver().save(100, training={"began": 1.0})
+    saver().save(20, training={"began": 1.0})
+    saver().save(10, training={"began": 2.0})
+    saver().save(30, training={"began": 2.0})
+    prefix = str(tmp_path / "m")
+    assert resume.newest_good(prefix) == 30
+    assert sorted(resume.steps_of_run(prefix, 2.0, last=30)) == [10, 30]
+    assert resume.steps_of_run(prefix, 2.0, last=29) == [10]
+
+
 def test_resume_stands_for_the_checkpoint_it_finds(saver, tmp_path, capsys):
     opt = models.options(f"-save_model {tmp_path}/m -resume")
     assert not resume.find_checkpoint(opt, World())
-    saver().save(5, training={"a": 1})
+    saver().save(5, training={"began": 1.0})
     assert resume.find_checkpoint(opt, World())
     assert opt.train_from == f"{tmp_path}/m_step_5.pt"
     assert "there is no" in (said := capsys.readouterr().err)
