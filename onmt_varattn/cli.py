@@ -89,23 +89,24 @@ def run(command: Callable[[], Any]) -> None:
     try:
         command()
     except UserError as error:
-        print(f"{_program()}: error: {error}", file=sys.stderr)
+        print(f"{program()}: error: {error}", file=sys.stderr)
         sys.exit(USER_MISTAKE)
     except TrainingError as error:
-        print(f"{_program()}: {error}", file=sys.stderr)
+        print(f"{program()}: {error}", file=sys.stderr)
         sys.exit(FAILED)
     except StoppedError as stopped:
         if os.environ.get("RANK", "0") == "0":
-            print(f"{_program()}: {stopped}", file=sys.stderr)
+            print(f"{program()}: {stopped}", file=sys.stderr)
         sys.exit(128 + stopped.signal)
     except KeyboardInterrupt:
-        print(f"\n{_program()}: interrupted", file=sys.stderr)
+        print(f"\n{program()}: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader of our output (head, less) is gone
         sys.stderr.close()
         sys.exit(0)
 
 
-def _program() -> str:
+def program() -> str:
+    """What the user called, and which of several processes this is."""
     name = sys.argv[0].rsplit("/", 1)[-1]
     return f"{name} (rank {os.environ['RANK']})" if os.environ.get("RANK", "0") != "0" else name

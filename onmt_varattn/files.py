@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -135,6 +136,30 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+@contextlib.contextmanager
+def only_one(path: str, busy: str) -> Iterator[int]:
+    """Be the only process inside such a block; yields the lock's file descriptor.
+
+    The lock ends with the process, however that ends. Processes that inherit the descriptor hold it too.
+
+    Args:
+        path: of a file to lock, which stays.
+        busy: what to say if another process is there.
+
+    Raises:
+        UserError: another process is there.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(busy) from None
+        except OSError:  # a file system that has no locks
+            pass
+        yield lock.fileno()
 
 
 def append_whole(path: str, text: str) -> None:

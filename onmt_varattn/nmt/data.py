@@ -186,7 +186,7 @@ class TrainingData:
                 batches = self._batches(dataset)
             for name, passes in self.corpora.passes.items():
                 if passes > before[name]:
-                    logger.info("Corpus %s: pass %d has begun.", name, passes)
+                    logger.info("Reading corpus %s ahead: pass %d", name, passes)
             if not batches:
                 empty_since = empty_since or dict(self.corpora.passes)
                 self._check_progress(empty_since)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from onmt_varattn.cli import program
 from onmt_varattn.nmt.world import USE_CUDA
 
 LIFELINE = "ONMT_VARATTN_LIFELINE"  # a pipe that ends with the launcher
@@ -123,7 +124,13 @@ def _explain(rank: int, child: subprocess.Popen[bytes], asked: bool) -> int:
     code = child.returncode
     if not asked:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-        print(f"onmt_train: rank {rank} (process {child.pid}) {how}; the others are stopped", file=sys.stderr)
+        if code == -signal.SIGKILL:
+            how += " (by the system, if memory ran out)"
+        print(
+            f"{program()}: rank {rank} (process {child.pid}) {how}; the others are stopped. "
+            "-resume goes on from the last checkpoint",
+            file=sys.stderr,
+        )
     return _exit_code(code)
 
 

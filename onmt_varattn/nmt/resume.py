@@ -113,10 +113,19 @@ def find_checkpoint(opt: Any, world: World) -> bool:
         Whether there is one.
     """
     step = world.from_first(newest_good(opt.save_model) if world.first else 0)
+    origin = f" and not from -train_from {opt.train_from}" if opt.train_from else ""
     if step:
         opt.train_from = f"{opt.save_model}_step_{step}.pt"
     if is_spokesman(opt, world):
-        found = f"going on from {opt.train_from}" if step else f"there is no {opt.save_model}_step_*.pt yet"
+        there = checkpoints_of(opt.save_model)
+        if step:
+            found = f"going on from {opt.train_from}{origin}"
+            if later := len([other for other in there if other > step]):
+                found += f"; {later} checkpoints of more steps are broken, or of an earlier run"
+        elif there:
+            found = f"none of the {len(there)} {opt.save_model}_step_*.pt will do; the run begins anew"
+        else:
+            found = f"there is no {opt.save_model}_step_*.pt yet"
         print(f"-resume: {found}", file=sys.stderr)
     return bool(step)
 
@@ -158,17 +167,26 @@ def check_same(opt: Any, saved: Any, path: str, speak: bool = True) -> None:
     now = copy.deepcopy(opt)
     ArgumentParser.update_model_opts(now)
     given_by_checkpoint = of_model - set(ATTENTION_OPTIONS) if opt.train_from else set()
-    for name, value in sorted(vars(now).items()):
-        before = getattr(saved, name, value)
-        if name in _MAY_DIFFER or name in given_by_checkpoint or before == value:
-            continue
-        if name in of_model | _OPTIMISER:
-            raise UserError(
-                f"-{name} {value}: {path} has {before}, and -resume changes nothing; give that, "
-                "or another -save_model and -train_from"
-            )
+    changed = {
+        name: (getattr(saved, name), value)
+        for name, value in sorted(vars(now).items())
+        if name not in _MAY_DIFFER | given_by_checkpoint and getattr(saved, name, value) != value
+    }
+    if fixed := [name for name in changed if name in of_model | _OPTIMISER]:
+        had = " ".join(f"-{name} {_typed(changed[name][0])}" for name in fixed)
+        now_has = " ".join(f"-{name} {_typed(changed[name][1])}" for name in fixed)
+        raise UserError(
+            f"{now_has}: {path} has {had}, and -resume changes nothing of the kind; give that, "
+            "or another -save_model and -train_from"
+        )
+    for name, (before, value) in changed.items():
         if speak and not (name == "seed" and value <= 0):
-            print(f"-resume: -{name} was {before} and is {value} from here", file=sys.stderr)
+            print(f"-resume: -{name} was {_typed(before)} and is {_typed(value)} from here", file=sys.stderr)
+
+
+def _typed(value: Any) -> str:
+    """An option's value as one types it."""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def remove_remains(prefix: str) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 import random
 from typing import Any
 
@@ -17,6 +18,7 @@ from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.errors import UserError
+from onmt_varattn.files import only_one
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
 from onmt_varattn.nmt.randomness import seed_of_rank
@@ -48,6 +50,17 @@ def train(opt: Any, world: World | None = None) -> None:
         opt.seed = world.from_first(random.SystemRandom().randrange(1, 2**31))
         logger.info("Seed of all processes: %d", opt.seed)
     set_random_seed(opt.seed, False)
+    if not world.first:
+        run(opt, world)
+        return
+    directory, name = os.path.split(os.path.abspath(opt.save_model))
+    busy = f"-save_model {opt.save_model}: another run is writing there; wait for it, or take another name"
+    with only_one(os.path.join(directory, f".{name}.lock"), busy):
+        run(opt, world)
+
+
+def run(opt: Any, world: World) -> None:
+    """The run itself, in one process."""
     checkpoint, fields, transforms = prepare(opt, world)
     trainer, data, valid = build(opt, world, checkpoint, fields, transforms)
     step = trainer.optim.training_step
@@ -130,7 +143,7 @@ def build(
                 max(earlier),
             )
         if isinstance(trainer.report_manager, ReportManager):
-            trainer.report_manager.begin(optim.training_step, opt.resume)
+            trainer.report_manager.begin(optim.training_step, stood is not None)
     batches = onmt.train_single._build_valid_iter(opt, fields, transforms)
     shared_by = World() if trainer.validates_alone else world
     valid = ValidationData(batches, shared_by, device_id) if batches is not None else None

@@ -8,6 +8,7 @@ forward pass, and the vocabulary's are used by the loss, which differentiates it
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -128,7 +129,8 @@ def _connected(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
+        # gloo's messages begin with a place in its sources, and end with advice to its developers.
+        reason = re.sub(r"^\[\S+\] ", "", str(error).strip().splitlines()[0]).split(". ")[0]
         raise TrainingError(f"rank {dist.get_rank()} lost the other processes: {reason}") from error
 
 

@@ -1,7 +1,6 @@
 """Runs side by side: started, watched, and stopped in good order."""
 
 import contextlib
-import fcntl
 import os
 import shlex
 import signal
@@ -15,7 +14,7 @@ from typing import IO
 
 from tqdm import tqdm
 
-from onmt_varattn.errors import UserError
+from onmt_varattn import files
 from onmt_varattn.reproduction.runs import Run
 
 LOOK_AGAIN = 0.5  # seconds
@@ -32,13 +31,10 @@ def only_one(output: Path) -> Iterator[int]:
     Raises:
         UserError: another run works there.
     """
-    output.mkdir(parents=True, exist_ok=True)
-    with open(output / ".lock", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{output}: another run, or a training it left behind, works here") from None
-        yield lock.fileno()
+    with files.only_one(
+        str(output / ".lock"), f"{output}: another run, or a training it left behind, works here"
+    ) as lock:
+        yield lock
 
 
 @dataclass

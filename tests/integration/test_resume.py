@@ -249,6 +249,12 @@ def test_another_model_or_optimiser_is_not_resumed(data, tmp_path, capsys):
     ):
         assert call(train.main, *words(data, tmp_path / "m"), *flags, "-resume") == 2
         assert f"error: {what}: {tmp_path}/m_step_9.pt has" in capsys.readouterr().err
+    both = ["-max_grad_norm", "1", "-learning_rate", "0.5", "-batch_size", "4"]
+    assert call(train.main, *words(data, tmp_path / "m"), *both, "-resume") == 2
+    said = capsys.readouterr().err
+    assert "error: -learning_rate 0.5 -max_grad_norm 1" in said
+    assert "has -learning_rate 0.01 -max_grad_norm 5" in said
+    assert "-batch_size was" not in said
     assert (
         call(train.main, *words(data, tmp_path / "m"), "-resume", "-batch_size", "4", "-train_steps", "11")
         == 0
@@ -275,6 +281,27 @@ def test_checkpoints_of_an_earlier_run_are_not_mistaken_for_this_ones(data, tmp_
     assert call(train.main, *words(data, tmp_path / "m"), "-resume") == 0
     assert call(train.main, *words(data, tmp_path / "whole")) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "m")
+
+
+def test_two_runs_do_not_write_to_one_place(data, tmp_path, at_step):
+    command = [sys.executable, str(ROOT / "train.py"), *words(data, tmp_path / "m"), "-resume"]
+    others = []
+    at_step(5, lambda: others.append(subprocess.run(command, cwd=ROOT, capture_output=True, text=True)))
+    assert call(train.main, *words(data, tmp_path / "m")) == 0
+    assert others[0].returncode == 2
+    assert "m: another run is writing there; wait for it, or take another name" in others[0].stderr
+    assert call(train.main, *words(data, tmp_path / "whole")) == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "m")
+
+
+def test_broken_checkpoints_are_told_from_none(data, tmp_path, capsys):
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    before = (tmp_path / "m.metrics.jsonl").read_bytes()
+    (tmp_path / "m_step_9.pt").write_bytes(b"broken")
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9", "-resume") == 0
+    said = capsys.readouterr().err
+    assert f"-resume: none of the 1 {tmp_path}/m_step_*.pt will do; the run begins anew" in said
+    assert (tmp_path / "m.metrics.jsonl.old").read_bytes() == before
 
 
 def test_metrics_of_an_earlier_run_are_moved_aside(data, tmp_path):
