@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from onmt_varattn.nmt.launch import follow_launcher
-from onmt_varattn.nmt.randomness import seed_of_rank
 from onmt_varattn.nmt.statistics import AlignmentStatistics, sum_over
 from onmt_varattn.nmt.world import join, leave
+from onmt_varattn.randomness import seed_of_rank
 
 
 def talk(world):

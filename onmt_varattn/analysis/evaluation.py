@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
+from onmt_varattn.attention import test_attention_of
 from onmt_varattn.latent.alignment import Dirichlet
-from onmt_varattn.nmt.loss import TestAttention, test_attention_of
+from onmt_varattn.latent.prediction import TestAttention
 from onmt_varattn.nmt.reading import Reading
 
 MOST_NATS = 100.0  # a mean beyond is a broken model's, and exp of it soon beyond floating point

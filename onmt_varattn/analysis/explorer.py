@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onmt_varattn.api import Model
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
-from onmt_varattn.nmt.loss import VALIDATION_SAMPLES, TestAttention
+from onmt_varattn.latent.prediction import VALIDATION_SAMPLES, TestAttention
 from onmt_varattn.nmt.reading import Reading
 from onmt_varattn.text import JOIN_MARKER, SPACE_MARKER, Sentence
 

@@ -28,6 +28,7 @@ def average_models(args: Sequence[str] | None = None) -> None:
     register()
     import onmt.bin.average_models
 
+    from onmt_varattn import saving
     from onmt_varattn.nmt import checkpoint
 
     check_writable(opt.output)
@@ -38,7 +39,7 @@ def average_models(args: Sequence[str] | None = None) -> None:
         shapes = shapes or found
         if found != shapes:
             raise UserError(f"{path} and {opt.models[0]} are models of different kinds or sizes")
-    checkpoint.save(onmt.bin.average_models.average_models(opt.models, opt.fp32), opt.output)
+    saving.write(onmt.bin.average_models.average_models(opt.models, opt.fp32), opt.output)
     print(f"average of {len(opt.models)} models written to {opt.output}")
 
 

@@ -38,6 +38,7 @@ def release_model(args: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if args is None else args)
     opt = release_parser().parse_args(words)
     register()
+    from onmt_varattn import saving
     from onmt_varattn.nmt import checkpoint
 
     check_writable(opt.output)
@@ -49,7 +50,7 @@ def release_model(args: Sequence[str] | None = None) -> None:
 
         onmt.bin.release_model.main()
     else:
-        checkpoint.save({**{part: model[part] for part in checkpoint.PARTS}, "optim": None}, opt.output)
+        saving.write({**{part: model[part] for part in checkpoint.PARTS}, "optim": None}, opt.output)
     print(f"{opt.model} released to {opt.output}")
 
 

@@ -372,6 +372,20 @@ def marginalise(
     return Marginals(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
+@torch.no_grad()
+def log_predict(
+    vocabulary: Vocabulary, cells: Cells, log_weights: Tensor, chunk_logits: int = CHUNK_LOGITS
+) -> Tensor:
+    """Log probabilities of all words under the mixture of all candidates: weights R x K -> R x V."""
+    found = []
+    for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
+        states = cells.states(part, position, cells.queries[chunk], cells.contexts)
+        weights = log_weights[chunk][position, cells.triples.candidate[part]]
+        starts = cells.triples.of_chunk(chunk)[1]
+        found.append(log_mixture(vocabulary.logits(states), weights, starts, vocabulary.size))
+    return torch.cat(found)
+
+
 def _chunks(cells: Cells, vocabulary: Vocabulary, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:
     """Chunks of positions, their cells, and the position of each cell within the chunk."""
     for chunk in cells.triples.chunks(max(1, chunk_logits // vocabulary.stride)):

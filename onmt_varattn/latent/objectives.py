@@ -86,10 +86,13 @@ class Emitter:
         queries = self.emission.query(positions.queries)  # R x D
         triples = Triples.of(candidates, len(queries), queries.device)
         if candidates.index is not None:
-            # Each source position is projected once, whatever number of candidates it is.
-            contexts = self.emission.context(positions.memory).flatten(0, 1)  # N*S x D
+            memory = positions.memory.flatten(0, 1)  # N*S x M
             index = candidates.index[triples.position, triples.candidate]
             which = positions.sentence[triples.position] * positions.memory.size(1) + index
+            if 2 * len(which) < len(memory):  # a draw or two a memory: the rest of it is not needed
+                memory, which = memory.index_select(0, which), torch.arange(len(which), device=which.device)
+            # Each source position is projected once, whatever number of candidates it is.
+            contexts = self.emission.context(memory)  # N*S x D, or C x D
             width = candidates.index.size(1)
         else:
             assert candidates.contexts is not None

@@ -19,8 +19,8 @@ from onmt.utils.logging import logger
 from torchtext.data import Batch, Dataset, Example
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.randomness import data_stream, own_stream
 from onmt_varattn.nmt.world import World
+from onmt_varattn.randomness import data_stream, own_stream
 
 
 class Corpora:

@@ -1,7 +1,5 @@
 """The loss computers: an objective of latent/ in the shape OpenNMT's trainer calls."""
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,26 +7,14 @@ from onmt.utils.logging import logger
 from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
-from onmt_varattn.latent.alignment import Categorical, Dirichlet
-from onmt_varattn.latent.estimators import Enum, Estimator, Settings
-from onmt_varattn.latent.likelihood import Candidates, Marginals, Vocabulary, Workspace, marginalise
-from onmt_varattn.latent.objectives import (
-    OBJECTIVES,
-    Emitter,
-    Hard,
-    Objective,
-    Positions,
-    Soft,
-    soft_marginals,
-    warm_up,
-)
-from onmt_varattn.latent.refinement import Refinement
+from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
+from onmt_varattn.latent.likelihood import Vocabulary, Workspace
+from onmt_varattn.latent.objectives import Emitter, Objective, Positions, Report
+from onmt_varattn.latent.prediction import Inference, TestAttention
+from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
 from onmt_varattn.nmt.decoder import Trace
 from onmt_varattn.nmt.model import AlignmentModel
 from onmt_varattn.nmt.statistics import AlignmentStatistics
-from onmt_varattn.opts import estimator_of
-
-VALIDATION_SAMPLES = 10  # of a Dirichlet prior
 
 
 class AlignmentLossCompute(LossComputeBase):
@@ -85,109 +71,32 @@ class AlignmentLossCompute(LossComputeBase):
         loss_sum, correct = -sums.pop("log_likelihood"), int(sums.pop("correct"))
         return loss / normalization, AlignmentStatistics(loss_sum, len(positions.gold), correct, sums=sums)
 
-    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
+    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
         """The loss, and sums to report: "log_likelihood" (for the perplexity), "correct", and others."""
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """What changes in the course of training."""
-
-    warm_up_steps: int = 0
-    kl_weight: float = 1.0
-    kl_warm_up_steps: int = 0
-    temperature: float = 1.0
-    least_temperature: float = 1.0
-    anneal_steps: int = 1
-    warm_up_objective: str = "soft"
-
-    def kl_weight_at(self, step: int) -> float:
-        """Grows linearly from 0; counted from the end of the warm-up."""
-        if not self.kl_warm_up_steps:
-            return self.kl_weight
-        return self.kl_weight * min(1.0, max(0, step - self.warm_up_steps) / self.kl_warm_up_steps)
-
-    def temperature_at(self, step: int) -> float:
-        """Falls linearly to the least one."""
-        part = min(1.0, step / self.anneal_steps)
-        return self.temperature + part * (self.least_temperature - self.temperature)
-
-
 class TrainingLoss(AlignmentLossCompute):
-    """An objective, after a warm-up.
-
-    Attributes:
-        step: the training step, set by the trainer.
-    """
+    """An objective, after a warm-up."""
 
     def __init__(
         self, model: AlignmentModel, padding: int, smoothing: float, objective: Objective, schedule: Schedule
     ) -> None:
         super().__init__(model, padding, smoothing)
-        self.objective, self.schedule = objective, schedule
-        enumerated = Enum(Settings())
-        self.first = {"soft": Soft, "hard": Hard}[schedule.warm_up_objective](enumerated)
-        self.step = 1
-
-    def carried(self) -> Tensor:
-        """What goes from step to step: the average reward."""
-        return torch.tensor([self.objective.average_reward], dtype=torch.float64)
-
-    def take_up(self, carried: Tensor) -> None:
-        """Go on with what `carried` gave."""
-        self.objective.average_reward = float(carried[0])
-
-    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
-        """See the base class. The perplexity is that of the bound."""
-        if self.step <= self.schedule.warm_up_steps:
-            outcome = warm_up(self.first, self.objective, positions, emitter)
-            report = dict(outcome.report)
-            return outcome.loss, {"log_likelihood": report.pop("bound"), **report}
-        self.objective.estimator.settings.temperature = self.schedule.temperature_at(self.step)
-        outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(self.step))
-        report = dict(outcome.report)
-        bound = report.pop("bound")
-        if not self.objective.has_posterior:  # bound and cross-entropy are one, and there is no divergence
-            return outcome.loss, {"log_likelihood": bound, **_without(report, "xent", "kl")}
-        return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}
-
-
-def _without(report: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
-    return {name: value for name, value in report.items() if name not in names}
-
-
-@dataclass(frozen=True)
-class TestAttention:
-    """Which alignments validation mixes: `exact`, `soft` or `samples`; K-max for k above 0."""
-
-    kind: str
-    k: int = 0
-    samples: int = VALIDATION_SAMPLES
+        self.scheduled = ScheduledObjective(objective, schedule)
 
     @property
-    def enumerates(self) -> bool:
-        """All alignments are looked at."""
-        return self.kind == "exact" and not self.k
+    def step(self) -> int:
+        """The training step, set by the trainer."""
+        return self.scheduled.step
 
-    def marginals(self, positions: Positions, emitter: Emitter) -> Marginals:
-        """The likelihood of the gold words."""
-        if self.kind == "soft" and not self.k:
-            return soft_marginals(positions, emitter)
-        candidates, log_weights = self._candidates(positions)
-        cells = emitter.cells(positions, candidates)
-        return marginalise(emitter.vocabulary, cells, log_weights, emitter.chunk_logits)
+    @step.setter
+    def step(self, step: int) -> None:
+        self.scheduled.step = step
 
-    def _candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
-        prior = Categorical(positions.prior)
-        if self.k:
-            index, log_weights = prior.kmax(self.k)
-            return Candidates(index=index, real=log_weights > float("-inf")), log_weights
-        if self.kind == "exact":
-            return Enum(Settings()).candidates(prior, positions.mix), prior.log_probs
-        draws = [positions.mix(Dirichlet(positions.prior).rsample()) for _ in range(self.samples)]
-        weights = positions.contexts.new_full((len(positions.gold), self.samples), -math.log(self.samples))
-        return Candidates(contexts=torch.stack(draws, 1)), weights
+    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
+        """See the base class. The perplexity is that of the bound."""
+        return self.scheduled(positions, emitter)
 
 
 class ValidationLoss(AlignmentLossCompute):
@@ -200,28 +109,19 @@ class ValidationLoss(AlignmentLossCompute):
         self.objective, self.test_attention = objective, test_attention
 
     @torch.no_grad()
-    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, dict[str, Tensor]]:
+    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
         """See the base class."""
-        found = self.test_attention.marginals(positions, emitter)
+        inference = Inference(positions, emitter, self.objective)
+        enumerates = self.test_attention.enumerates
+        found = inference.enumerated if enumerates else inference.mixture(self.test_attention)
         total = found.log_marginal.sum()
-        prior = Categorical(positions.prior)
         report = {
             "log_likelihood": total,
             "correct": found.correct.sum(),
-            "prior_entropy": prior.entropy().sum(),
+            "prior_entropy": inference.prior.entropy().sum(),
         }
-        if self.test_attention.enumerates and positions.posterior is not None:
-            scores = positions.posterior
-            if self.objective.refine is not None:
-                scores = self.objective.refine(scores, found.log_likelihood, positions.prior)
-            q = self.objective.estimator.distribution(scores)
-            expected, kl = q.expectation(found.log_likelihood).sum(), q.kl(prior).sum()
-            report |= {
-                "elbo": expected - kl,
-                "xent": -expected,
-                "kl": kl,
-                "posterior_entropy": q.entropy().sum(),
-            }
+        if enumerates and positions.posterior is not None:
+            report |= {name: values.sum() for name, values in inference.bound().items()}
         return -total, report
 
 
@@ -281,17 +181,8 @@ def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> Alig
     objective = build_objective(opt)
     if not train:
         return ValidationLoss(model, padding, objective, test_attention_of(opt, opt.attention))
-    schedule = Schedule(
-        opt.attention_warmup_steps or 0,
-        1.0 if opt.kl_weight is None else opt.kl_weight,
-        opt.kl_warmup_steps or 0,
-        opt.gumbel_temperature or 1.0,
-        opt.gumbel_min_temperature or opt.gumbel_temperature or 1.0,
-        opt.gumbel_anneal_steps or 1,
-        opt.attention_warmup or "soft",
-    )
     describe(opt)
-    return TrainingLoss(model, padding, opt.label_smoothing, objective, schedule)
+    return TrainingLoss(model, padding, opt.label_smoothing, objective, schedule_of(opt))
 
 
 def describe(opt: Any) -> None:
@@ -311,43 +202,3 @@ def describe(opt: Any) -> None:
         logger.warning(
             "-attention_warmup_steps %d: the warm-up is not over by -train_steps %d", steps, opt.train_steps
         )
-
-
-def test_attention_of(opt: Any, attention: str) -> TestAttention:
-    """How a model is to be used at test time: as the options say, or as it was trained."""
-    natural = {"soft": "soft", "relaxed": "samples"}.get(attention, "exact")
-    return TestAttention(opt.test_attention or natural, opt.kmax)
-
-
-def build_objective(opt: Any) -> Objective:
-    """The objective that the options ask for."""
-    refine = None
-    if opt.posterior in ("svi", "savi"):
-        refine = Refinement(opt.svi_steps, opt.svi_lr, flat=opt.posterior == "svi")
-    return OBJECTIVES[opt.attention](
-        build_estimator(opt),
-        baseline=opt.baseline or "none",
-        entropy_weight=opt.entropy_weight or 0.0,
-        refine=refine,
-    )
-
-
-def build_estimator(opt: Any) -> Estimator:
-    """The estimator that the options ask for."""
-    return estimator_of(opt)(
-        Settings(
-            samples=opt.attention_samples or 1,
-            top=opt.attention_top or 3,
-            temperature=opt.gumbel_temperature or 1.0,
-            hard_gumbel=opt.gumbel_hard,
-            reward_weight=1.0 if opt.reward_weight is None else opt.reward_weight,
-            normalise=_sparse_function(opt.sparse_function) if opt.sparse_function else None,
-        )
-    )
-
-
-def _sparse_function(name: str) -> Any:
-    import entmax
-
-    function = getattr(entmax, name)
-    return lambda scores: function(scores, dim=-1)

@@ -7,23 +7,23 @@ exact posterior p(z | x, y), proportional to p_i exp(l_i).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent.alignment import Categorical
-from onmt_varattn.latent.likelihood import Marginals, Vocabulary
-from onmt_varattn.latent.objectives import Emitter, Objective, Positions
-from onmt_varattn.nmt.loss import TestAttention, build_objective, real_positions
+from onmt_varattn.attention import build_objective
+from onmt_varattn.latent.likelihood import Vocabulary
+from onmt_varattn.latent.objectives import Emitter
+from onmt_varattn.latent.prediction import Inference
+from onmt_varattn.nmt.loss import real_positions
 from onmt_varattn.nmt.model import AlignmentModel
 
 Tokens = Sequence[str]
 
 
 @dataclass
-class Reading:
+class Reading(Inference):
     """A batch of N sentence pairs. Its R positions are all target tokens and ends of sentences.
 
     Nothing is computed before it is asked for.
@@ -32,44 +32,6 @@ class Reading:
     lines: list[int]  # N, which of the given pairs
     source_lengths: list[int]  # N
     target_lengths: list[int]  # N, with the end of the sentence
-    positions: Positions
-    emitter: Emitter
-    objective: Objective
-
-    @cached_property
-    def prior(self) -> Categorical:
-        """p(z); for relaxed attention its mean: R x S."""
-        return Categorical(self.positions.prior)
-
-    @cached_property
-    def enumerated(self) -> Marginals:
-        """The mixture of all alignments, with l at each: R, and R x S."""
-        return self.mixture(TestAttention("exact"))
-
-    @cached_property
-    def posterior(self) -> Any:
-        """q(z), refined where the model was trained to: R x S. None if the model has none."""
-        scores = self.positions.posterior
-        if scores is None:
-            return None
-        if self.objective.refine is not None:
-            scores = self.objective.refine(scores, self.enumerated.log_likelihood, self.positions.prior)
-        return self.objective.estimator.distribution(scores)
-
-    @cached_property
-    def exact_posterior(self) -> Categorical:
-        """p(z | x, y), proportional to p exp(l): R x S."""
-        return Categorical(self.prior.log_probs + self.enumerated.log_likelihood)
-
-    def distribution(self, kind: str) -> Any:
-        """The "prior", the "posterior" or the "exact" posterior."""
-        names = {"prior": "prior", "posterior": "posterior", "exact": "exact_posterior"}
-        return getattr(self, names[kind])
-
-    @torch.no_grad()
-    def mixture(self, attention: TestAttention) -> Marginals:
-        """The likelihood of the gold words when these alignments are mixed."""
-        return attention.marginals(self.positions, self.emitter)
 
     def by_sentence(self, values: Tensor) -> list[Tensor]:
         """Split R x ... values by sentence: N of T_n x ..., the end of the sentence last.

@@ -1,10 +1,7 @@
 """What a run needs to go on as if it had never stopped, and where to find it."""
 
 import copy
-import glob
-import os
 import platform
-import re
 import sys
 from importlib.metadata import version
 from typing import Any
@@ -12,13 +9,13 @@ from typing import Any
 import onmt.opts
 import torch
 from onmt.utils.earlystopping import EarlyStopping, PatienceEnum
-from onmt.utils.logging import logger
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.nmt.world import World
 from onmt_varattn.opts import ATTENTION_OPTIONS
+from onmt_varattn.saving import checkpoints_of, newest_good
 
 
 def versions() -> dict[str, str]:
@@ -56,51 +53,6 @@ def set_early_stopping_state(stopper: EarlyStopping | None, state: dict[str, Any
         scorer.best_score = state["scores"].get(scorer.name, scorer.best_score)
 
 
-def checkpoints_of(prefix: str) -> dict[int, str]:
-    """The checkpoints that a run with this -save_model left, by step, the newest first."""
-    found = {}
-    for path in glob.glob(f"{glob.escape(prefix)}_step_*.pt"):
-        match = re.fullmatch(r"(\d+)\.pt", path[len(prefix) + len("_step_") :])
-        if match:
-            found[int(match[1])] = path
-    return dict(sorted(found.items(), reverse=True))
-
-
-def began(path: str) -> float:
-    """When the run of a checkpoint began; 0 if it cannot be read or does not say where training stood."""
-    try:
-        found = checkpoint.load(path, lazily=True)
-    except UserError as error:
-        logger.warning("-resume passes over a checkpoint: %s", error)
-        return 0.0
-    if not found.get("training"):
-        logger.warning("-resume passes over %s, which does not say where training stood", path)
-        return 0.0
-    return float(found["training"]["began"])
-
-
-def newest_good(prefix: str) -> int:
-    """The step of the newest whole checkpoint of the run that began last; 0 if there is none.
-
-    An earlier run with the same -save_model may have left checkpoints of more steps.
-    """
-    runs = {path: (began(path), step) for step, path in checkpoints_of(prefix).items()}
-    for path in sorted(filter(lambda path: runs[path][0], runs), key=lambda path: runs[path], reverse=True):
-        try:
-            checkpoint.load(path)
-        except UserError as error:
-            logger.warning("-resume passes over a checkpoint: %s", error)
-        else:
-            return runs[path][1]
-    return 0
-
-
-def steps_of_run(prefix: str, beginning: float, last: int) -> list[int]:
-    """The steps up to the last one that a run has left checkpoints of."""
-    found = checkpoints_of(prefix).items()
-    return [step for step, path in found if step <= last and began(path) == beginning]
-
-
 def is_spokesman(opt: Any, world: World) -> bool:
     """Whether this process is the one to tell the user; a launcher leaves it to the first of its own."""
     return world.first and world.size == opt.world_size
@@ -112,7 +64,7 @@ def find_checkpoint(opt: Any, world: World) -> bool:
     Returns:
         Whether there is one.
     """
-    step = world.from_first(newest_good(opt.save_model) if world.first else 0)
+    step = world.from_first(newest_good(opt.save_model, checkpoint.load) if world.first else 0)
     origin = f" and not from -train_from {opt.train_from}" if opt.train_from else ""
     if step:
         opt.train_from = f"{opt.save_model}_step_{step}.pt"
@@ -187,10 +139,3 @@ def check_same(opt: Any, saved: Any, path: str, speak: bool = True) -> None:
 def _typed(value: Any) -> str:
     """An option's value as one types it."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def remove_remains(prefix: str) -> None:
-    """Remove what a run that was killed while saving left half-written."""
-    directory, name = os.path.split(os.path.abspath(prefix))
-    for path in glob.glob(os.path.join(glob.escape(directory), f".{glob.escape(name)}_step_*.pt.*.tmp")):
-        os.unlink(path)

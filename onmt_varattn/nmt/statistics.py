@@ -1,8 +1,5 @@
 """What training and validation report, beyond OpenNMT's perplexity and accuracy."""
 
-import json
-import math
-import os
 from typing import Any
 
 import onmt.utils.report_manager
@@ -10,7 +7,7 @@ import torch
 from onmt.utils import Statistics
 from onmt.utils.logging import logger
 
-from onmt_varattn.files import append_whole, atomic_write
+from onmt_varattn.metrics import MetricsFile, means
 from onmt_varattn.nmt.world import World
 
 
@@ -44,12 +41,7 @@ class AlignmentStatistics(Statistics):
 
     def metrics(self) -> dict[str, float]:
         """Means per target word. Perplexities are exp of the mean; a reward has its variance too."""
-        means = {name: value / words for name, (value, words) in self.sums.items() if words}
-        if "squared_reward" in means:
-            means["reward_variance"] = means.pop("squared_reward") - means["reward"] ** 2
-        if "elbo" in means:
-            means["exp_elbo"] = math.exp(min(-means["elbo"], 100))
-        return means
+        return means(self.sums)
 
     def output(self, step: int, num_steps: int, learning_rate: float, start: float) -> None:
         """OpenNMT's line, and one of ours if there is something to say."""
@@ -92,8 +84,7 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
 
     def __init__(self, path: str | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.path = path
-        self._waiting: list[str] = []  # lines that could not be written yet
+        self.file = MetricsFile(path) if path else None
 
     def _report_training(
         self, step: int, num_steps: int, learning_rate: float, patience: int | None, report_stats: Any
@@ -111,35 +102,8 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
                 self.log("Validation " + "; ".join(f"{name}: {value:.4f}" for name, value in metrics.items()))
             self._append("valid", step, lr, valid_stats)
 
-    def begin(self, step: int, resume: bool) -> None:
-        """Keep the lines of the steps before the run's first one, and no others.
-
-        Args:
-            step: the first step of the run.
-            resume: later lines are of this very run, and will be written again; otherwise a copy
-                of the file is left beside it.
-        """
-        if self.path is None or not os.path.exists(self.path):
-            return
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            lines = [line for line in file if line.endswith("\n")]
-        kept = [line for line in lines if 0 < self._step_of(line) < step]
-        if len(kept) < len(lines) and not resume:
-            logger.info("%s: lines of an earlier run are moved to %s.old", self.path, self.path)
-            os.replace(self.path, f"{self.path}.old")
-        with atomic_write(self.path) as file:
-            file.writelines(kept)
-
-    def _step_of(self, line: str) -> int:
-        """The step that a line tells of; 0 if it is none of ours."""
-        try:
-            return int(json.loads(line)["step"])
-        except (ValueError, KeyError, TypeError):
-            logger.warning("%s: a line that is no report is left out: %.40s", self.path, line.strip())
-            return 0
-
     def _append(self, part: str, step: int, learning_rate: float, stats: Any) -> None:
-        if self.path is None or not stats.n_words:
+        if self.file is None or not stats.n_words:
             return
         line = {
             "part": part,
@@ -150,14 +114,7 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
             "learning_rate": learning_rate,
             **stats.metrics(),
         }
-        self._waiting.append(json.dumps(line) + "\n")
-        try:
-            append_whole(self.path, "".join(self._waiting))
-            self._waiting = []
-        except OSError as error:
-            logger.warning(
-                "%s: cannot be written (%s); its lines are kept for later", self.path, error.strerror
-            )
+        self.file.append(line)
 
 
 def build_report_manager(stock: Any, opt: Any, gpu_rank: int) -> Any:

@@ -19,11 +19,11 @@ from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
 from onmt_varattn.nmt.loss import TrainingLoss
 from onmt_varattn.nmt.memory import accumulate
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
-from onmt_varattn.nmt.randomness import model_stream, seed_of_rank, set_model_stream
 from onmt_varattn.nmt.resume import early_stopping_state, set_early_stopping_state, versions
-from onmt_varattn.nmt.signals import SIGNALS, StopRequest
 from onmt_varattn.nmt.statistics import AlignmentStatistics, sum_over
 from onmt_varattn.nmt.world import World
+from onmt_varattn.randomness import model_stream, seed_of_rank, set_model_stream
+from onmt_varattn.signals import SIGNALS, StopRequest
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class Trainer(onmt.Trainer):
             "versions": versions(),
         }
         if isinstance(self.train_loss, TrainingLoss):
-            state["carried"] = self.world.gather(self.train_loss.carried())
+            state["carried"] = self.world.gather(self.train_loss.scheduled.carried())
         if self.moving_average:  # which takes the parameters' place in the checkpoint
             state["parameters"] = [parameter.detach().clone() for parameter in self.model.parameters()]
         return state
@@ -351,7 +351,7 @@ class Trainer(onmt.Trainer):
             logger.warning("%d processes go on with what %d began.", self.world.size, len(streams))
         data.load_state_dict(state["data"])
         if isinstance(self.train_loss, TrainingLoss) and rank < len(state.get("carried", [])):
-            self.train_loss.take_up(state["carried"][rank])
+            self.train_loss.scheduled.take_up(state["carried"][rank])
         if len(streams) == self.world.size:
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
         self.began = state["began"]

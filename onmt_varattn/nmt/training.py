@@ -19,14 +19,15 @@ from onmt.utils.parse import ArgumentParser
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import only_one
+from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
-from onmt_varattn.nmt.randomness import seed_of_rank
-from onmt_varattn.nmt.resume import checkpoints_of, remove_remains, steps_of_run
 from onmt_varattn.nmt.statistics import ReportManager
 from onmt_varattn.nmt.trainer import Trainer
 from onmt_varattn.nmt.world import World, alone
 from onmt_varattn.opts import change_attention
+from onmt_varattn.randomness import seed_of_rank
+from onmt_varattn.saving import checkpoints_of, remove_remains, steps_of_run
 
 
 def train(opt: Any, world: World | None = None) -> None:
@@ -134,7 +135,7 @@ def build(
     if saver is not None:
         remove_remains(opt.save_model)
         if stood is not None:
-            steps = steps_of_run(opt.save_model, trainer.began, optim.training_step - 1)
+            steps = steps_of_run(opt.save_model, trainer.began, optim.training_step - 1, checkpoints.load)
             saver.go_on(steps, int(trainer.best["step"]), stood["passing"])
         elif earlier := checkpoints_of(opt.save_model):
             logger.warning(
@@ -142,8 +143,8 @@ def build(
                 len(earlier),
                 max(earlier),
             )
-        if isinstance(trainer.report_manager, ReportManager):
-            trainer.report_manager.begin(optim.training_step, stood is not None)
+        if isinstance(trainer.report_manager, ReportManager) and trainer.report_manager.file:
+            trainer.report_manager.file.begin(optim.training_step, stood is not None)
     batches = onmt.train_single._build_valid_iter(opt, fields, transforms)
     shared_by = World() if trainer.validates_alone else world
     valid = ValidationData(batches, shared_by, device_id) if batches is not None else None

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import onmt_varattn
+from onmt_varattn import saving
 from onmt_varattn.bin import train, translate
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
@@ -121,7 +122,7 @@ def test_the_posterior_never_influences_a_translation(data, toy, tmp_path):
     for name, value in loaded["model"].items():
         if name.startswith("posterior."):
             value.normal_()
-    checkpoint.save(loaded, str(tmp_path / "noise.pt"))
+    saving.write(loaded, str(tmp_path / "noise.pt"))
     lines = (toy / "test.de").read_text("utf-8").splitlines()
     out = [
         onmt_varattn.load(str(path), max_length=8).translate(lines) for path in (model, tmp_path / "noise.pt")
@@ -347,7 +348,8 @@ def test_bad_alignments_are_refused(toy, tmp_path, content, words, capsys):
 def test_gold_scores_are_exact_log_likelihoods(data, toy, tmp_path):
     """translate -tgt against the validation loss on the same sentences."""
     from onmt_varattn.latent.objectives import Emitter
-    from onmt_varattn.nmt.loss import TestAttention, Vocabulary, real_positions
+    from onmt_varattn.latent.prediction import TestAttention
+    from onmt_varattn.nmt.loss import Vocabulary, real_positions
 
     path = run(data, tmp_path, "-attention marginal")
     log = tmp_path / "translate.log"

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import onmt_varattn
+from onmt_varattn import saving
 from onmt_varattn.bin import explore, train
 from onmt_varattn.nmt import checkpoint
 from tests.conftest import SIZES, STEPS, call
@@ -28,7 +29,7 @@ def trained(data, directory, flags):
         value += (
             0.5 * torch.randn(value.shape, generator=noise) * (value.dim() > 1) * ("embeddings" not in name)
         )
-    checkpoint.save(loaded, f"{directory}/m.pt")
+    saving.write(loaded, f"{directory}/m.pt")
     return f"{directory}/m.pt"
 
 

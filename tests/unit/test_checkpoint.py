@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 
+from onmt_varattn import saving
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.plugin import register
@@ -42,7 +43,7 @@ def _registered():
 def test_a_checkpoint_comes_back_whole(tmp_path):
     path = str(tmp_path / "m.pt")
     saved = small_checkpoint()
-    checkpoint.save(saved, path)
+    saving.write(saved, path)
     loaded = checkpoint.load(path)
     assert loaded["opt"] == saved["opt"]
     assert loaded["vocab"]["tgt"].base_field.vocab.itos == saved["vocab"]["tgt"].base_field.vocab.itos
@@ -77,7 +78,7 @@ def test_the_allow_list_is_no_longer_than_a_checkpoint_needs(tmp_path):
 
     path = str(tmp_path / "m.pt")
     everything = {**get_fields("text", None, None, dynamic_dict=True, with_align=True), **models.fields()}
-    checkpoint.save({**small_checkpoint(), "vocab": everything}, path)
+    saving.write({**small_checkpoint(), "vocab": everything}, path)
     assert checkpoint.load(path)["vocab"].keys() == everything.keys()
     for entry in checkpoint.CHECKPOINT_CLASSES:
         torch.serialization.clear_safe_globals()
@@ -92,7 +93,7 @@ def test_the_allow_list_is_no_longer_than_a_checkpoint_needs(tmp_path):
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
 def test_a_truncated_checkpoint_is_named(tmp_path, part):
     path = tmp_path / "m.pt"
-    checkpoint.save(small_checkpoint(), str(path))
+    saving.write(small_checkpoint(), str(path))
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * part)])
     with pytest.raises(UserError, match=r"m\.pt: .*(not a whole checkpoint|refused)"):
@@ -115,7 +116,7 @@ def test_other_files_are_named(tmp_path):
 
 def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     path = str(tmp_path / "m.pt")
-    checkpoint.save(small_checkpoint(), path)
+    saving.write(small_checkpoint(), path)
     before = open(path, "rb").read()
 
     def half(obj, file):
@@ -124,7 +125,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", half)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(small_checkpoint(), path)
+        saving.write(small_checkpoint(), path)
     assert open(path, "rb").read() == before
     assert os.listdir(tmp_path) == ["m.pt"]
 

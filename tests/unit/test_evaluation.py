@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onmt_varattn.analysis.evaluation import Measures, Scores, measure, score
-from onmt_varattn.nmt import loss
+from onmt_varattn.latent.prediction import TestAttention
 from onmt_varattn.nmt.reading import Reader
 from tests import models
 from tests.unit.test_reading import PAIRS, brute_force
@@ -100,7 +100,7 @@ def test_kmax_from_what_is_enumerated_is_the_mixture_of_kmax():
     for reading in read("-attention variational")[1]:
         found = measure(reading, "variational", (1, 2, 3, 99)).log_likelihood
         for k in (1, 2, 3, 99):
-            right = reading.mixture(loss.TestAttention("exact", k)).log_marginal
+            right = reading.mixture(TestAttention("exact", k)).log_marginal
             torch.testing.assert_close(found[f"kmax{k}"], right, rtol=0, atol=1e-12)
         torch.testing.assert_close(found["kmax99"], found["exact"], rtol=0, atol=1e-12)
         best = reading.prior.probs.argmax(1, keepdim=True)

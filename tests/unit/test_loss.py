@@ -207,7 +207,7 @@ def test_the_posterior_uses_the_models_own_embeddings():
 
 
 def test_schedules():
-    from onmt_varattn.nmt.loss import Schedule
+    from onmt_varattn.latent.schedule import Schedule
 
     schedule = Schedule(10, 0.5, 20, 2.0, 1.0, 100)
     assert [schedule.kl_weight_at(step) for step in (1, 10, 20, 30, 99)] == [0, 0, 0.25, 0.5, 0.5]

@@ -10,6 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from onmt_varattn.attention import sparse_function
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.estimators import ESTIMATORS, Settings
@@ -17,7 +18,6 @@ from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.latent.refinement import Refinement
 from onmt_varattn.latent.scores import SCORES
 from onmt_varattn.nmt.decoder import KMax, Samples, exact, soft
-from onmt_varattn.nmt.loss import _sparse_function
 from tests import models
 
 DOUBLE = torch.float64
@@ -255,7 +255,7 @@ def test_no_bound_is_above_the_log_marginal(table, steps, rate):
     log_marginal = torch.logsumexp(log_p + l, 1)
     bounds = {"variational": bound_of("enum", l, p, q), "hard": Categorical(p).expectation(l)}
     for name in ("entmax15", "sparsemax"):
-        bounds[name] = bound_of("sparse", l, p, q, normalise=_sparse_function(name))
+        bounds[name] = bound_of("sparse", l, p, q, normalise=sparse_function(name))
     for flat in (True, False):
         refined = Refinement(steps, rate, flat)(q, l, p)
         bounds[f"refined, {flat}"] = bound_of("enum", l, p, refined)
@@ -309,7 +309,7 @@ def test_distributions_over_alignments_sum_to_one(table, dtype, k, seed):
     every |= {f"gumbel {hard}": Categorical(p).gumbel_sample(0.5, hard) for hard in (True, False)}
     every["draw"] = Dirichlet(p).rsample()
     for name in ("entmax15", "sparsemax"):
-        sparse = ESTIMATORS["sparse"](Settings(normalise=_sparse_function(name))).distribution(p)
+        sparse = ESTIMATORS["sparse"](Settings(normalise=sparse_function(name))).distribution(p)
         every |= {name: sparse.probs, f"log {name}": sparse.log_probs.exp()}
     for name, probs in every.items():
         assert (probs >= 0).all(), name

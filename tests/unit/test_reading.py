@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from onmt_varattn.nmt.loss import TestAttention
+from onmt_varattn.latent.prediction import TestAttention
 from onmt_varattn.nmt.reading import Reader
 from tests import models
 

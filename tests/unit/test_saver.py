@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from onmt_varattn import saving
 from onmt_varattn.nmt import checkpoint, resume
 from onmt_varattn.nmt.checkpoint import CheckpointSaver
 from onmt_varattn.nmt.world import World
@@ -27,7 +28,7 @@ def saver(tmp_path):
 
 
 def steps(directory):
-    return sorted(resume.checkpoints_of(str(directory / "m")))
+    return sorted(saving.checkpoints_of(str(directory / "m")))
 
 
 def best(directory):
@@ -104,7 +105,7 @@ def test_the_best_stays_while_a_better_one_could_not_be_saved(saver, tmp_path, m
     one = saver(1)
     one.save(10, best=10, lasting=False)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", full)
+        patch.setattr(saving, "write", full)
         one.save(20, best=20, lasting=False)
     one.save(25, best=20)
     assert steps(tmp_path) == [10, 25]
@@ -120,7 +121,7 @@ def test_a_kill_before_the_link_is_made_good(saver, tmp_path, monkeypatch):
     one = saver(1)
     one.save(10, best=10)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "link", lambda *args: None)
+        patch.setattr(saving, "link", lambda *args: None)
         one.save(20, best=20)
     again = saver(1)
     again.go_on(steps(tmp_path), best=20)
@@ -150,7 +151,7 @@ def test_a_failed_save_is_reported_and_leaves_the_last_one(saver, tmp_path, monk
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", full)
+        patch.setattr(saving, "write", full)
         assert not one.save(10, best=10)
     assert steps(tmp_path) == [5]
     assert best(tmp_path) == "m_step_5.pt"
@@ -173,16 +174,14 @@ def test_an_averaged_model_is_saved_and_the_trained_one_stays(saver, tmp_path):
 
 def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):
     one = saver()
-    assert resume.newest_good(str(tmp_path / "m")) == 0
+    assert saving.newest_good(str(tmp_path / "m"), checkpoint.load) == 0
     one.save(5, training={"began": 1.0})
     one.save(30, training={"began": 1.0})
-    checkpoint.save(
-        {**checkpoint.load(one._path(30)), "training": None}, one._path(200)
-    )  # says nothing of it
+    saving.write({**checkpoint.load(one._path(30)), "training": None}, one._path(200))  # says nothing of it
     (tmp_path / "m_step_1000.pt").write_bytes((tmp_path / "m_step_30.pt").read_bytes()[:5000])
     (tmp_path / "m_step_x.pt").write_text("")
     (tmp_path / "mm_step_9000.pt").write_text("")
-    assert resume.newest_good(str(tmp_path / "m")) == 30
+    assert saving.newest_good(str(tmp_path / "m"), checkpoint.load) == 30
     assert "passes over a checkpoint" in caplog.text
     assert "m_step_1000.pt" in caplog.text
     assert "m_step_200.pt, which does not say" in caplog.text
@@ -194,9 +193,9 @@ def test_resume_goes_by_the_run_that_began_last(saver, tmp_path):
     saver().save(10, training={"began": 2.0})
     saver().save(30, training={"began": 2.0})
     prefix = str(tmp_path / "m")
-    assert resume.newest_good(prefix) == 30
-    assert sorted(resume.steps_of_run(prefix, 2.0, last=30)) == [10, 30]
-    assert resume.steps_of_run(prefix, 2.0, last=29) == [10]
+    assert saving.newest_good(prefix, checkpoint.load) == 30
+    assert sorted(saving.steps_of_run(prefix, 2.0, last=30, load=checkpoint.load)) == [10, 30]
+    assert saving.steps_of_run(prefix, 2.0, last=29, load=checkpoint.load) == [10]
 
 
 def test_resume_stands_for_the_checkpoint_it_finds(saver, tmp_path, capsys):
@@ -212,7 +211,7 @@ def test_resume_stands_for_the_checkpoint_it_finds(saver, tmp_path, capsys):
 def test_what_a_killed_save_left_is_removed_and_nothing_else(tmp_path):
     for name in (".m_step_5.pt.x1.tmp", ".mm_step_5.pt.x1.tmp", "m_step_5.pt", ".m_step_5.pt.x1"):
         (tmp_path / name).write_text("")
-    resume.remove_remains(str(tmp_path / "m"))
+    saving.remove_remains(str(tmp_path / "m"))
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == sorted(
         [".mm_step_5.pt.x1.tmp", "m_step_5.pt", ".m_step_5.pt.x1"]
     )

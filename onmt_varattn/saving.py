@@ -1,0 +1,239 @@
+"""Checkpoints of a run: read without running code, written whole or not at all, and found again."""
+
+import contextlib
+import glob
+import logging
+import os
+import pickle
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write
+
+logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
+
+Load = Callable[[str, bool], dict[str, Any]]
+"""From a path, and whether parameters are to be read only when they are used, to a checkpoint."""
+
+
+def read(path: str, parts: Sequence[str], kind: str, owner: str, lazily: bool = False) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU, without running code.
+
+    Args:
+        path: of the file.
+        parts: what it must have.
+        kind: of model, for messages.
+        owner: whose checkpoints these are, for messages.
+        lazily: read parameters only when they are used.
+
+    Raises:
+        UserError: it is missing, broken, carries code, or is no such model.
+    """
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: there is no such checkpoint")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=lazily or None)
+    except pickle.UnpicklingError as error:
+        # torch's message runs over many lines and advises weights_only=False, which is exactly
+        # what must not be done.
+        raise UserError(f"{path}: refused: {_unsafe_part(str(error), owner)}") from None
+    except Exception:  # whatever torch's reader stumbles over in a file that is something else
+        raise UserError(f"{path}: not a whole checkpoint (truncated, or another kind of file)") from None
+    for part in parts:
+        if not isinstance(checkpoint, dict) or part not in checkpoint:
+            raise UserError(f"{path}: not a {kind} model: it has no '{part}'")
+    return checkpoint
+
+
+def _unsafe_part(message: str, owner: str) -> str:
+    for line in message.splitlines():
+        if "GLOBAL" in line:
+            name = line.split("GLOBAL", 1)[1].split()[0].rstrip(",.")
+            return f"it names {name}, which no {owner} checkpoint needs, and loading it could run code"
+    return f"not a checkpoint of {owner}, or one that carries code"
+
+
+def write(checkpoint: dict[str, Any], path: str) -> None:
+    """Write a checkpoint so that at any moment `path` is whole: the old one or the new one."""
+    with atomic_write(path, "wb") as file:
+        torch.save(checkpoint, file)
+
+
+class Saver:
+    """Whole checkpoints or none, and a link to the best one.
+
+    Args:
+        base_path: what files are named after: BASE_step_N.pt, BASE_best.pt.
+        keep_checkpoint: how many of the last ones to keep; -1 for all, 0 for none.
+    """
+
+    def __init__(self, base_path: str, keep_checkpoint: int = -1) -> None:
+        self.base_path, self.keep_checkpoint = base_path, keep_checkpoint
+        self.last_saved_step: int | None = None
+        self._kept: list[int] = []  # steps whose checkpoints count for -keep_checkpoint, oldest first
+        self._passing: int | None = None  # kept as the best one only
+        self._best = 0  # the step of the best checkpoint that is there
+
+    def go_on(self, steps: Sequence[int], best: int, passing: int | None = None) -> None:
+        """Know the checkpoints of a run that is resumed.
+
+        Args:
+            steps: those that are there, up to the one it is resumed from.
+            best: the step with the best validation.
+            passing: the step that was saved for no other reason.
+        """
+        if best in steps:
+            self._link(best)
+        else:  # it could not be saved: the one before it is still linked
+            linked = os.path.realpath(self._best_path)
+            self._best = next((step for step in steps if os.path.realpath(self._path(step)) == linked), 0)
+        self._passing = passing if passing in steps else None
+        self._kept = sorted(set(steps) - {self._passing})
+        self.last_saved_step = max(steps, default=None)
+
+    def keep(
+        self,
+        step: int,
+        content: Callable[[dict[str, Any]], dict[str, Any]],
+        training: dict[str, Any] | None = None,
+        best: int = 0,
+        lasting: bool = True,
+    ) -> bool:
+        """Save a checkpoint; if that cannot be done, say so and leave what is there.
+
+        Args:
+            step: the step that was finished.
+            content: makes the checkpoint, given where training stands.
+            training: where that is.
+            best: the step with the best validation so far.
+            lasting: keep it, as -keep_checkpoint says, even if a better one comes.
+
+        Returns:
+            Whether it is saved.
+        """
+        if self.keep_checkpoint == 0 or step == self.last_saved_step:
+            return True
+        path = self._path(step)
+        passing = (self._passing if self._passing == best else None) if lasting else step
+        logger.info("Saving checkpoint %s", path)
+        try:
+            write(content({**(training or {}), "passing": passing}), path)
+        except (OSError, RuntimeError) as error:  # torch's writer has its own way to say that a disk is full
+            logger.error("%s: cannot be saved (%s); training goes on and tries again", path, _reason(error))
+            return False
+        self.last_saved_step = step
+        if best == step:
+            self._link(step)
+        self._forget(step, lasting)
+        return True
+
+    def _path(self, step: int) -> str:
+        return f"{self.base_path}_step_{step}.pt"
+
+    @property
+    def _best_path(self) -> str:
+        return f"{self.base_path}_best.pt"
+
+    def _link(self, step: int) -> None:
+        """Have the best checkpoint's name stand for this one."""
+        self._best = step
+        try:
+            link(self._path(step), self._best_path)
+        except OSError as error:
+            logger.warning("%s: cannot be linked to step %d: %s", self._best_path, step, error.strerror)
+
+    def _forget(self, step: int, lasting: bool) -> None:
+        """Remove checkpoints that are no longer to be kept; never the best one, nor this one."""
+        if self._passing is not None and self._best != self._passing:
+            _remove(self._path(self._passing))
+            self._passing = None
+        if not lasting:
+            self._passing = step
+            return
+        self._kept.append(step)
+        while 0 < self.keep_checkpoint < len(self._kept):
+            oldest = self._kept.pop(0)
+            if oldest == self._best:
+                self._passing = oldest
+            else:
+                _remove(self._path(oldest))
+
+
+def _reason(error: BaseException) -> str:
+    """What the system said, wherever in a chain of exceptions it said it."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError) and link.strerror:
+            return link.strerror
+        link = link.__cause__ or link.__context__
+    return str(error).splitlines()[0]
+
+
+def link(path: str, name: str) -> None:
+    """Have a name stand for a file in the same directory; the name is there at every moment."""
+    temporary = f"{name}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    os.symlink(os.path.basename(path), temporary)
+    os.replace(temporary, name)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def checkpoints_of(prefix: str) -> dict[int, str]:
+    """The checkpoints that a run with this -save_model left, by step, the newest first."""
+    found = {}
+    for path in glob.glob(f"{glob.escape(prefix)}_step_*.pt"):
+        match = re.fullmatch(r"(\d+)\.pt", path[len(prefix) + len("_step_") :])
+        if match:
+            found[int(match[1])] = path
+    return dict(sorted(found.items(), reverse=True))
+
+
+def began(path: str, load: Load) -> float:
+    """When the run of a checkpoint began; 0 if it cannot be read or does not say where training stood."""
+    try:
+        found = load(path, True)
+    except UserError as error:
+        logger.warning("-resume passes over a checkpoint: %s", error)
+        return 0.0
+    if not found.get("training"):
+        logger.warning("-resume passes over %s, which does not say where training stood", path)
+        return 0.0
+    return float(found["training"]["began"])
+
+
+def newest_good(prefix: str, load: Load) -> int:
+    """The step of the newest whole checkpoint of the run that began last; 0 if there is none.
+
+    An earlier run with the same -save_model may have left checkpoints of more steps.
+    """
+    runs = {path: (began(path, load), step) for step, path in checkpoints_of(prefix).items()}
+    for path in sorted(filter(lambda path: runs[path][0], runs), key=lambda path: runs[path], reverse=True):
+        try:
+            load(path, False)
+        except UserError as error:
+            logger.warning("-resume passes over a checkpoint: %s", error)
+        else:
+            return runs[path][1]
+    return 0
+
+
+def steps_of_run(prefix: str, beginning: float, last: int, load: Load) -> list[int]:
+    """The steps up to the last one that a run has left checkpoints of."""
+    found = checkpoints_of(prefix).items()
+    return [step for step, path in found if step <= last and began(path, load) == beginning]
+
+
+def remove_remains(prefix: str) -> None:
+    """Remove what a run that was killed while saving left half-written."""
+    directory, name = os.path.split(os.path.abspath(prefix))
+    for path in glob.glob(os.path.join(glob.escape(directory), f".{glob.escape(name)}_step_*.pt.*.tmp")):
+        os.unlink(path)
