@@ -1,0 +1,1 @@
+"""Visual question answering: the same latent alignment, over the regions of an image."""
