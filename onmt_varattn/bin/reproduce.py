@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onmt.utils.parse import ArgumentParser
-
 from onmt_varattn import pages
-from onmt_varattn.bin import evaluate
-from onmt_varattn.bin.train import train_parser
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable
@@ -20,6 +16,7 @@ from onmt_varattn.reproduction.recipe import RECIPES, Recipe, load_paper, load_r
 from onmt_varattn.reproduction.report import write
 from onmt_varattn.reproduction.runs import Run, as_words
 from onmt_varattn.reproduction.schedule import Schedule, environment, only_one
+from onmt_varattn.reproduction.tasks import task_of
 
 
 def reproduce_parser() -> Parser:
@@ -28,7 +25,11 @@ def reproduce_parser() -> Parser:
         description="Prepare data, train and evaluate every row of the paper's tables, and write them. "
         "It can be stopped and run again: what is finished is kept, a running row goes on."
     )
-    parser.add("recipe", help="toy, multi30k, iwslt14, wmt17, or the path of a YAML file.")
+    parser.add(
+        "recipe",
+        help="Translation: toy, multi30k, iwslt14, wmt17. Visual question answering: vqa-toy, vqa2. Or the "
+        "path of a YAML file.",
+    )
     parser.add(
         "-table", "--table", type=int, nargs="+", choices=[1, 2, 3], default=[1, 2, 3], help="Which tables."
     )
@@ -56,14 +57,13 @@ def reproduce(opt: Any) -> None:
     output = Path(opt.output or f"runs/{Path(opt.recipe).stem}")
     recipe = load_recipe(opt.recipe, str(output))
     paper = load_paper(recipe.paper)
-    rows = list(dict.fromkeys(opt.rows or [])) or [
-        row for row in recipe.rows if row in paper.rows_of(opt.table) or row not in paper.rows
-    ]
+    needed = {*paper.rows_of(opt.table), *paper.unlisted(recipe.rows)}
+    rows = list(dict.fromkeys(opt.rows or [])) or [row for row in recipe.rows if row in needed]
     recipe.check(rows)
     if opt.jobs < 0:
         raise UserError(f"-jobs {opt.jobs}: 1 or more, or 0 for what the recipe says")
     runs = [Run(recipe, row, seed, output) for seed in dict.fromkeys(opt.seeds) for row in rows]
-    check_commands(runs)
+    check_commands(recipe, runs)
     if opt.update and not pages.has_marks(Path(opt.update), recipe.name):
         raise UserError(
             f"-update {opt.update}: no such page, or no <!-- {recipe.name}: begin --> and end in it"
@@ -89,19 +89,22 @@ def reproduce(opt: Any) -> None:
         raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(one.name for one in failed)}")
 
 
-def check_commands(runs: Sequence[Run]) -> None:
-    """Refuse options in the recipe that onmt_train or tools/evaluate.py would refuse."""
-    training, evaluation = train_parser(), evaluate.evaluate_parser()
+def check_commands(recipe: Recipe, runs: Sequence[Run]) -> None:
+    """Refuse options in the recipe that its commands would refuse."""
+    task = task_of(recipe)
+    if recipe.gold_align and not task.alignment_tables:
+        raise UserError(
+            f"recipe {recipe.name}: gold_align: a recipe with task: {recipe.task} has no use for it"
+        )
+    training, evaluation = task.parsers()
     for one in runs:
-        options = {name: value for name, value in one.recipe.options(one.row).items() if name != "config"}
-        words = [*as_words({**options, "data": "{}", "src_vocab": "-", "save_model": "-", "seed": one.seed})]
-        opt = training.parse_args(words)
+        options = {**recipe.options(one.row), **task.stand_ins, "save_model": "-", "seed": one.seed}
+        opt = training.parse_args(as_words(options))
         try:
-            ArgumentParser.update_model_opts(opt)
-            ArgumentParser.validate_model_opts(opt)
+            task.check_training(opt)
         except (AssertionError, ValueError, UserError) as error:
-            raise UserError(f"recipe {one.recipe.name}, row {one.row}: {error}") from None
-        evaluate.check(evaluation.parse_args(as_words({"model": "-", **one.recipe.evaluate})))
+            raise UserError(f"recipe {recipe.name}, row {one.row}: {error}") from None
+    task.check_evaluation(evaluation.parse_args(as_words({"model": "-", **recipe.evaluate})))
 
 
 def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
@@ -110,8 +113,8 @@ def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
         f"python {shlex.join([str(RECIPES.parent / script), *words])}" for script, *words in recipe.prepare
     ]
     for one in runs:
-        for module, words in (("train", one.training()), ("evaluate", one.evaluation())):
-            lines.append(f"python -m onmt_varattn.bin.{module} {shlex.join(words[3:])}")
+        for _, *words in (one.training(), one.evaluation()):
+            lines.append(f"python {shlex.join(words)}")
     return lines
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import yaml
 from onmt_varattn.errors import UserError
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"  # of a checkout
+PAPERS = {"translation": "iwslt14", "vqa": "vqa2"}  # task -> whose figures of the paper stand beside ours
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,19 @@ class Recipe:
     """What to prepare, to train and to evaluate. See recipes/*.yaml."""
 
     name: str
-    train: dict[str, Any]  # options of onmt_train, for every row
+    train: dict[str, Any]  # options of the task's training, for every row
     rows: dict[str, dict[str, Any]]  # what a row adds to them, and its "minutes"
-    evaluate: dict[str, Any]  # options of tools/evaluate.py
+    evaluate: dict[str, Any]  # options of the task's evaluation
+    task: str = "translation"  # see tasks.py
     needs: list[str] = field(default_factory=list)  # files that must be there
     prepare: list[list[str]] = field(default_factory=list)  # commands as words, run once
     gold_align: str | None = None
-    paper: str = "iwslt14"  # whose figures of the paper stand beside ours
+    paper: str = PAPERS["translation"]  # a section of recipes/paper.yaml
     jobs: int = 1
     threads: int = 1
 
     def options(self, row: str) -> dict[str, Any]:
-        """Options of onmt_train for a row."""
+        """Options of a row's training."""
         return {**self.train, **{name: value for name, value in self.rows[row].items() if name != "minutes"}}
 
     def minutes(self, row: str) -> float:
@@ -70,6 +72,7 @@ def load_recipe(name: str, output: str) -> Recipe:
     if not isinstance(values, dict) or {"train", "rows", "evaluate"} - values.keys():
         raise UserError(f"{path}: not a recipe: it must have train, rows and evaluate")
     _check_values(values, path)
+    values.setdefault("paper", PAPERS[values.get("task", "translation")])
     values["prepare"] = [shlex.split(command) for command in values.get("prepare", [])]
     known = {**os.environ, "output": output}
     return Recipe(name=path.stem, **_filled_in(values, known, str(path)))
@@ -80,6 +83,9 @@ def _check_values(values: dict[str, Any], path: Path) -> None:
     unknown = values.keys() - {field.name for field in fields(Recipe)}
     if unknown:
         raise UserError(f"{path}: not a recipe: {min(unknown)} is not known")
+    task = values.get("task", "translation")
+    if task not in list(PAPERS):
+        raise UserError(f"{path}: task: {task} is not known; there are {' and '.join(PAPERS)}")
     for part in ("train", "rows", "evaluate"):
         if not isinstance(values[part], dict):
             raise UserError(f"{path}: not a recipe: {part} must hold names and values")
@@ -97,9 +103,16 @@ def find_recipe(name: str) -> Path:
     """The file of a recipe."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else RECIPES / f"{name}.yaml"
     if not path.is_file():
-        there = ", ".join(sorted(file.stem for file in RECIPES.glob("*.yaml") if file.stem != "paper"))
-        raise UserError(f"there is no recipe {path}; there are: {there or 'none here, give a .yaml file'}")
+        there = ", ".join(recipes()) or "none here, give a .yaml file"
+        raise UserError(f"there is no recipe {path}; there are: {there}")
     return path
+
+
+def recipes() -> list[str]:
+    """The names of all recipes of a checkout, by task."""
+    files = (file for file in RECIPES.glob("*.yaml") if file.stem != "paper")
+    tasks = {file.stem: yaml.safe_load(file.read_text("utf-8")).get("task", "") for file in files}
+    return sorted(tasks, key=lambda name: (tasks[name], name))
 
 
 def _filled_in(value: Any, known: dict[str, str], path: str) -> Any:
@@ -134,10 +147,15 @@ class Paper:
         needed |= set(self.entropies) if 3 in tables else set()
         return [row for row in self.rows if row in needed]
 
+    def unlisted(self, rows: Iterable[str]) -> list[str]:
+        """Those of some rows that stand in none of the tables."""
+        return [row for row in rows if not any(row in table for table in self.tables.values())]
+
 
 def load_paper(section: str) -> Paper:
     """The paper's figures for one of its data sets."""
     values = yaml.safe_load((RECIPES / "paper.yaml").read_text("utf-8"))
     if section not in values:
         raise UserError(f"the recipe's paper: {section} is not in {RECIPES / 'paper.yaml'}")
-    return Paper(values["rows"], values["tables"], values["entropies"], values[section])
+    tables = values.get(f"{section}_tables", values["tables"])
+    return Paper(values["rows"], tables, values["entropies"], values[section])

@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: tables as Markdown and CSV, and the plot of K-max perplexities."""
+"""What a reproduction leaves behind: tables as Markdown and CSV, the plot against K, and all results."""
 
 import json
 import platform
@@ -14,20 +14,11 @@ import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, read_lines
+from onmt_varattn.reproduction.plot import plot_kmax
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.runs import Run
-from onmt_varattn.reproduction.tables import (
-    Results,
-    Table,
-    alignment_table,
-    entropy_table,
-    kmax_modes,
-    kmax_table,
-    perplexity,
-    table_1,
-    table_2,
-    table_3,
-)
+from onmt_varattn.reproduction.tables import Results, Table
+from onmt_varattn.reproduction.tasks import task_of
 
 
 def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
@@ -85,30 +76,29 @@ def alignment_error_rates(run: Run) -> dict[str, float]:
     return rates
 
 
-def tables(results: Results, paper: Paper, which: list[int], with_alignments: bool) -> list[Table]:
+def tables(results: Results, recipe: Recipe, paper: Paper, which: list[int]) -> list[Table]:
     """The tables asked for, those without any row left out."""
-    made = {1: [table_1], 2: [table_2, kmax_table], 3: [table_3, entropy_table]}
-    chosen = [make(results, paper) for number in which for make in made[number]]
-    if with_alignments:
-        chosen.append(alignment_table(results, paper))
-    return [table for table in chosen if table.rows]
+    task = task_of(recipe)
+    makers = [make for number in which for make in task.tables[number]]
+    makers += task.alignment_tables if recipe.gold_align else []
+    return [table for make in makers if (table := make(results, paper)).rows]
 
 
 def write(recipe: Recipe, paper: Paper, output: Path, which: list[int]) -> str:
     """Write every table and the plot; returns the whole as Markdown."""
     runs = finished_runs(recipe, output)
     results = collect(runs)
-    chosen = tables(results, paper, which, recipe.gold_align is not None)
+    measure = task_of(recipe).measure
     parts = [heading(recipe, runs)]
-    for table in chosen:
+    for table in tables(results, recipe, paper, which):
         parts.append(f"### {table.title}\n\n{table.markdown()}")
         for ending, text in (("md", table.markdown()), ("csv", table.csv())):
             with atomic_write(str(output / f"{table.name}.{ending}")) as file:
                 file.write(text)
         if table.name == "kmax":
             for ending in ("png", "svg"):
-                plot_kmax(results, paper, output / f"kmax.{ending}")
-            parts.append("![Perplexity against K](kmax.png)\n")
+                plot_kmax(results, paper, measure, output / f"kmax.{ending}")
+            parts.append(f"![{measure.title} against K](kmax.png)\n")
     text = "\n".join(parts)
     with atomic_write(str(output / "tables.md")) as file:
         file.write(text)
@@ -121,6 +111,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
     """What figures depend on."""
     return {
         "recipe": recipe.name,
+        "task": recipe.task,
         "train": recipe.train,
         "rows": recipe.rows,
         "evaluate": recipe.evaluate,
@@ -145,42 +136,9 @@ def heading(recipe: Recipe, runs: list[Run]) -> str:
         if several
         else "One seed a row. "
     )
+    task = task_of(recipe)
     return (
-        f"Recipe {recipe.name}, test set `{Path(recipe.evaluate['src']).name}`, onmt_varattn "
+        f"Recipe {recipe.name}, {task.test_set(recipe)}, onmt_varattn "
         f"{onmt_varattn.__version__}, torch {torch.__version__}. {spread}Columns headed *paper* are the "
-        "paper's own figures, on its own data. Perplexity is per token as trained and tested (exact for "
-        "latent attention, soft for soft, by sampling for relaxed).\n"
+        f"paper's own figures, on its own data. {task.note}\n"
     )
-
-
-def plot_kmax(results: Results, paper: Paper, path: Path) -> None:
-    """Perplexity against K for every model that can be enumerated, soft ones included."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    ks = kmax_modes(results)
-    figure, axes = pyplot.subplots(figsize=(8.5, 4.5), layout="constrained")
-    for row, runs in results.items():
-        points = [(k, [perplexity(f"kmax{k}")(run) for run in runs]) for k in ks]
-        means = [(k, sum(values) / len(values)) for k, values in points if None not in values]  # type: ignore[arg-type]
-        if means:
-            named = paper.rows.get(row, {"name": row, "expectation": "-"})
-            label = named["name"] + (f", {named['expectation']}" if named["expectation"] != "-" else "")
-            (line,) = axes.plot(*zip(*means, strict=True), marker="o", markersize=4, label=label)
-            natural = [perplexity("natural")(run) for run in runs]
-            axes.axhline(
-                sum(natural) / len(natural),  # type: ignore[arg-type]
-                color=line.get_color(),
-                linewidth=0.7,
-                linestyle=":",
-            )
-    axes.set(xlabel="K, alignments mixed", ylabel="test perplexity", yscale="log")
-    axes.set_xticks(ks)
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
-    axes.set_title("dotted: as trained (all alignments, or soft)", fontsize="medium")
-    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)

@@ -1,7 +1,7 @@
 """One row of a table with one seed: its directory, and what is still to be done in it.
 
 A run's directory holds `settings.json` (what it is trained with), `log.txt`, the checkpoints and the
-metrics of onmt_train, `trained.json` once training is over, and `result.json` once it is evaluated. What
+metrics of training, `trained.json` once training is over, and `result.json` once it is evaluated. What
 is there is not done again; a training that was stopped goes on from its last checkpoint.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 from onmt_varattn.reproduction.recipe import Recipe
+from onmt_varattn.reproduction.tasks import task_of
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Run:
         """The command that trains, or goes on training, the model."""
         options = {**self.recipe.options(self.row), "seed": self.seed, "save_model": self.directory / "model"}
         options["resume"] = True
-        return [sys.executable, "-m", "onmt_varattn.bin.train", *as_words(options)]
+        return [sys.executable, "-m", task_of(self.recipe).training, *as_words(options)]
 
     def evaluation(self) -> list[str]:
         """The command that evaluates the best checkpoint."""
@@ -94,7 +95,7 @@ class Run:
             **self.recipe.evaluate,
             "json": self.directory / "result.json",
         }
-        return [sys.executable, "-m", "onmt_varattn.bin.evaluate", *as_words(options)]
+        return [sys.executable, "-m", task_of(self.recipe).evaluation, *as_words(options)]
 
     def check(self) -> None:
         """Refuse a directory with another model in it.

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from onmt_varattn import files
 from onmt_varattn.reproduction.runs import Run
+from onmt_varattn.reproduction.tasks import task_of
 
 LOOK_AGAIN = 0.5  # seconds
 PATIENCE = 30.0  # seconds that a process has to stop by itself
@@ -130,7 +131,7 @@ class Schedule:
             self.left[run.name] = run.recipe.minutes(run.row) * (1 - step / run.steps)
             process.bar.update(step - process.bar.n)
             process.bar.set_postfix_str(
-                f"ppl {progress.get('ppl', float('nan')):.2f}, all: {self.minutes_left():.0f} min left"
+                f"{task_of(run.recipe).progress(progress)}, all: {self.minutes_left():.0f} min left"
             )
         else:
             process.bar.update(int(time.time() - process.started) - process.bar.n)
@@ -152,9 +153,7 @@ class Schedule:
 
     def _outcome(self, process: Process) -> str:
         result = process.run.result()
-        if result is None:
-            return "trained"
-        return f"perplexity {result['ppl'][result['natural']]:.2f}"
+        return "trained" if result is None else task_of(process.run.recipe).outcome(result)
 
     def _stop(self) -> None:
         """Ask what still runs to stop, then make it."""

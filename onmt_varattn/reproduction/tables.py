@@ -1,4 +1,4 @@
-"""The paper's tables out of finished runs, with the paper's own figures beside ours."""
+"""The paper's tables of translation out of finished runs, with the paper's own figures beside ours."""
 
 import csv
 import io
@@ -9,8 +9,9 @@ from typing import Any
 
 from onmt_varattn.reproduction.recipe import Paper
 
-Result = dict[str, Any]  # of one run: what tools/evaluate.py found
+Result = dict[str, Any]  # of one run: what its evaluation found
 Results = dict[str, list[Result]]  # row -> a result a seed
+Value = Callable[[Result], float | None]  # a number of a result; None where it has none
 
 K = 5  # of the paper's K-max tables
 MISSING = "-"
@@ -81,68 +82,73 @@ class Table:
         return text.getvalue()
 
 
-def figure(results: Sequence[Result], value: Callable[[Result], float | None], digits: int = 2) -> Cell:
+def figure(results: Sequence[Result], value: Value, digits: int = 2) -> Cell:
     """A number over seeds; missing where no run has it."""
     values = [found for result in results if (found := value(result)) is not None]
     return Figure(values, digits) if values else MISSING
 
 
-def perplexity(mode: str) -> Callable[[Result], float | None]:
-    """Test perplexity in a mode ("natural": as trained)."""
-    return lambda result: result["ppl"].get(result["natural"] if mode == "natural" else mode)
+def in_mode(name: str, mode: str) -> Value:
+    """A number of an evaluation that each mode of testing has ("natural": as trained)."""
+    return lambda result: result[name].get(result["natural"] if mode == "natural" else mode)
 
 
-def bleu(mode: str) -> Callable[[Result], float | None]:
+def perplexity(mode: str) -> Value:
+    """Test perplexity in a mode."""
+    return in_mode("ppl", mode)
+
+
+def bleu(mode: str) -> Value:
     """Test BLEU, likewise."""
-    return lambda result: result["bleu"].get(result["natural"] if mode == "natural" else mode)
+    return in_mode("bleu", mode)
 
 
-def value(name: str) -> Callable[[Result], float | None]:
+def value(name: str) -> Value:
     """A number of an evaluation."""
     return lambda result: result[name]
 
 
-def error_rate(kind: str) -> Callable[[Result], float | None]:
+def error_rate(kind: str) -> Value:
     """Of alignments by a kind of distribution."""
     return lambda result: result["alignment_error_rate"].get(kind)
 
 
 def table_1(results: Results, paper: Paper) -> Table:
     """Objectives and expectations; rows of a recipe that the paper does not have come last."""
-    rows = [*paper.tables[1], *(row for row in results if row not in paper.rows)]
+    rows = [*paper.tables[1], *paper.unlisted(results)]
     return Table(
         "table1",
         "Table 1: objective and expectation",
         ["attention", "objective", "expectation", "PPL", "BLEU", "paper: PPL", "paper: BLEU"],
         [
             [
-                *_label(paper, row),
+                *label(paper, row),
                 figure(results[row], perplexity("natural")),
                 figure(results[row], bleu("natural"), 1),
-                *_reported(paper, row, "ppl", "bleu"),
+                *reported(paper, row, "ppl", "bleu"),
             ]
-            for row in _finished(rows, results)
+            for row in finished(rows, results)
         ],
     )
 
 
 def table_2(results: Results, paper: Paper) -> Table:
     """All alignments against the K most probable ones. Soft attention's "all" is soft."""
-    reported = ["paper: PPL", f"paper: PPL K={K}", "paper: BLEU", f"paper: BLEU K={K}"]
+    printed = ["paper: PPL", f"paper: PPL K={K}", "paper: BLEU", f"paper: BLEU K={K}"]
     return Table(
         "table2",
         f"Table 2: exact (soft for soft attention) against the {K} most probable alignments",
-        ["attention", "expectation", "PPL", f"PPL K={K}", "BLEU", f"BLEU K={K}", *reported],
+        ["attention", "expectation", "PPL", f"PPL K={K}", "BLEU", f"BLEU K={K}", *printed],
         [
             [
-                *_label(paper, row)[::2],
+                *label(paper, row)[::2],
                 figure(results[row], perplexity("natural")),
                 figure(results[row], perplexity(f"kmax{K}")),
                 figure(results[row], bleu("natural"), 1),
                 figure(results[row], bleu(f"kmax{K}"), 1),
-                *_reported(paper, row, "ppl", f"ppl_kmax{K}", "bleu", f"bleu_kmax{K}"),
+                *reported(paper, row, "ppl", f"ppl_kmax{K}", "bleu", f"bleu_kmax{K}"),
             ]
-            for row in _finished(paper.tables[2], results)
+            for row in finished(paper.tables[2], results)
         ],
     )
 
@@ -164,14 +170,14 @@ def table_3(results: Results, paper: Paper) -> Table:
         ],
         [
             [
-                *_label(paper, row)[1:],
+                *label(paper, row)[1:],
                 figure(results[row], perplexity("natural")),
                 figure(results[row], bleu("natural"), 1),
                 figure(results[row], value("elbo"), 3),
                 figure(results[row], value("kl"), 3),
-                *_reported(paper, row, "ppl", "bleu"),
+                *reported(paper, row, "ppl", "bleu"),
             ]
-            for row in _finished(paper.tables[3], results)
+            for row in finished(paper.tables[3], results)
         ],
     )
 
@@ -186,29 +192,29 @@ def entropy_table(results: Results, paper: Paper) -> Table:
         ["attention", "expectation", "prior", "posterior", "exact posterior", "paper: prior"],
         [
             [
-                *_label(paper, row)[::2],
+                *label(paper, row)[::2],
                 *(figure(results[row], value(kind)) for kind in kinds),
-                *_reported(paper, row, "entropy"),
+                *reported(paper, row, "entropy"),
             ]
-            for row in _finished(rows, results)
+            for row in finished(rows, results)
         ],
     )
 
 
 def kmax_table(results: Results, paper: Paper) -> Table:
     """Perplexity against K: the numbers of the plot."""
-    modes = kmax_modes(results)
+    modes = kmax_modes(results, "ppl")
     return Table(
         "kmax",
         "Perplexity when the K most probable alignments are mixed",
         ["attention", "expectation", *(f"K={k}" for k in modes), "all", "soft"],
         [
             [
-                *_label(paper, row)[::2],
+                *label(paper, row)[::2],
                 *(figure(results[row], perplexity(f"kmax{k}")) for k in modes),
                 *(figure(results[row], perplexity(mode)) for mode in ("exact", "soft")),
             ]
-            for row in _finished(list(results), results)
+            for row in finished(list(results), results)
             if perplexity("exact")(results[row][0]) is not None
         ],
     )
@@ -223,30 +229,32 @@ def alignment_table(results: Results, paper: Paper) -> Table:
         ["attention", "expectation", "prior", "posterior", "exact posterior"],
         [
             [
-                *_label(paper, row)[::2],
+                *label(paper, row)[::2],
                 *(figure(results[row], error_rate(kind), 1) for kind in kinds),
             ]
-            for row in _finished(list(results), results)
+            for row in finished(list(results), results)
         ],
     )
 
 
-def kmax_modes(results: Results) -> list[int]:
-    """The Ks that were evaluated."""
-    modes = {mode for runs in results.values() for result in runs for mode in result["ppl"]}
+def kmax_modes(results: Results, name: str) -> list[int]:
+    """The Ks that a number was evaluated for."""
+    modes = {mode for runs in results.values() for result in runs for mode in result[name]}
     return sorted(int(mode.removeprefix("kmax")) for mode in modes if mode.startswith("kmax"))
 
 
-def _finished(rows: Sequence[str], results: Results) -> list[str]:
+def finished(rows: Sequence[str], results: Results) -> list[str]:
+    """The rows that have a result."""
     return [row for row in rows if results.get(row)]
 
 
-def _label(paper: Paper, row: str) -> list[Cell]:
+def label(paper: Paper, row: str) -> list[Cell]:
+    """A row's attention, objective and expectation."""
     known = paper.rows.get(row, {"name": row})
     return [known.get(name, MISSING) for name in ("name", "objective", "expectation")]
 
 
-def _reported(paper: Paper, row: str, *names: str) -> list[Cell]:
+def reported(paper: Paper, row: str, *names: str) -> list[Cell]:
     """The paper's figures, as printed there."""
     found = paper.results.get(row, {})
     return [f"{found[name]:.2f}" if name in found else MISSING for name in names]

@@ -1,0 +1,51 @@
+"""The plot of a measure against K, the number of alignments that are mixed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onmt_varattn.reproduction.recipe import Paper
+from onmt_varattn.reproduction.tables import Result, Results, Value, in_mode, kmax_modes
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is plotted."""
+
+    name: str  # in a result
+    title: str  # for people
+    axis: str
+    scale: str  # matplotlib's
+
+
+def plot_kmax(results: Results, paper: Paper, measure: Measure, path: Path) -> None:
+    """A measure against K for every model that can be enumerated, soft ones included."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ks = kmax_modes(results, measure.name)
+    figure, axes = pyplot.subplots(figsize=(8.5, 4.5), layout="constrained")
+    for row, runs in results.items():
+        points = [(k, _mean(runs, in_mode(measure.name, f"kmax{k}"))) for k in ks]
+        known = [(k, mean) for k, mean in points if mean is not None]
+        if known:
+            named = paper.rows.get(row, {"name": row, "expectation": "-"})
+            label = named["name"] + (f", {named['expectation']}" if named["expectation"] != "-" else "")
+            (line,) = axes.plot(*zip(*known, strict=True), marker="o", markersize=4, label=label)
+            natural = _mean(runs, in_mode(measure.name, "natural"))
+            axes.axhline(natural, color=line.get_color(), linewidth=0.7, linestyle=":")
+    axes.set(xlabel="K, alignments mixed", ylabel=measure.axis, yscale=measure.scale)
+    axes.set_xticks(ks)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
+    axes.set_title("dotted: as trained (all alignments, or soft)", fontsize="medium")
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def _mean(runs: list[Result], value: Value) -> float | None:
+    """Over seeds; None where one lacks it."""
+    values = [found for run in runs if (found := value(run)) is not None]
+    return sum(values) / len(values) if len(values) == len(runs) else None

@@ -1,0 +1,121 @@
+"""What differs between the tasks of a recipe: commands, the checks on their options, tables and words."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onmt_varattn.reproduction import tables, vqa_tables
+from onmt_varattn.reproduction.plot import Measure
+from onmt_varattn.reproduction.recipe import Paper, Recipe
+from onmt_varattn.reproduction.tables import Result, Results, Table
+
+MakeTable = Callable[[Results, Paper], Table]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kind of model, its two commands and what is told of it."""
+
+    training: str  # the module of the command that trains
+    evaluation: str  # and of the one that evaluates
+    parsers: Callable[[], tuple[Any, Any]]  # of both; imported when needed, since commands take seconds
+    check_training: Callable[[Any], None]  # refuses parsed options
+    check_evaluation: Callable[[Any], None]
+    tables: dict[int, list[MakeTable]]  # what comes out for each of the paper's
+    measure: Measure  # what is plotted against K
+    test_set: Callable[[Recipe], str]  # for the heading
+    note: str  # what the numbers are, for the heading
+    outcome: Callable[[Result], str]  # an evaluation in a few words
+    progress: Callable[[dict[str, Any]], str]  # a line of metrics in a few words
+    stand_ins: dict[str, Any] = field(default_factory=dict)  # for options whose files come with `prepare`
+    alignment_tables: list[MakeTable] = field(default_factory=list)  # where a recipe has gold_align
+
+
+def task_of(recipe: Recipe) -> Task:
+    """The task of a recipe."""
+    return TASKS[recipe.task]
+
+
+def _translation_parsers() -> tuple[Any, Any]:
+    from onmt_varattn.bin import evaluate, train
+
+    return train.train_parser(), evaluate.evaluate_parser()
+
+
+def _check_translation_training(opt: Any) -> None:
+    from onmt.utils.parse import ArgumentParser
+
+    ArgumentParser.update_model_opts(opt)
+    ArgumentParser.validate_model_opts(opt)
+
+
+def _check_translation_evaluation(opt: Any) -> None:
+    from onmt_varattn.bin import evaluate
+
+    evaluate.check(opt)
+
+
+def _vqa_parsers() -> tuple[Any, Any]:
+    from onmt_varattn.bin import vqa_evaluate, vqa_train
+
+    return vqa_train.vqa_train_parser(), vqa_evaluate.vqa_evaluate_parser()
+
+
+def _check_vqa_training(opt: Any) -> None:
+    from onmt_varattn.bin import vqa_train
+
+    vqa_train.check_options(opt)
+
+
+def _vqa_outcome(result: Result) -> str:
+    natural = result["natural"]
+    return f"NLL {result['nll'][natural]:.2f}, accuracy {result['accuracy'][natural]:.1f}"
+
+
+def _vqa_test_set(recipe: Recipe) -> str:
+    part = recipe.evaluate.get("part", "test")
+    return f"{part} questions of `{Path(recipe.evaluate['data']).name}`"
+
+
+TASKS = {
+    "translation": Task(
+        training="onmt_varattn.bin.train",
+        evaluation="onmt_varattn.bin.evaluate",
+        parsers=_translation_parsers,
+        check_training=_check_translation_training,
+        check_evaluation=_check_translation_evaluation,
+        tables={
+            1: [tables.table_1],
+            2: [tables.table_2, tables.kmax_table],
+            3: [tables.table_3, tables.entropy_table],
+        },
+        measure=Measure("ppl", "Perplexity", "test perplexity", "log"),
+        test_set=lambda recipe: f"test set `{Path(recipe.evaluate['src']).name}`",
+        note="Perplexity is per token as trained and tested (exact for latent attention, soft for soft, by "
+        "sampling for relaxed).",
+        outcome=lambda result: f"perplexity {result['ppl'][result['natural']]:.2f}",
+        progress=lambda line: f"ppl {line.get('ppl', float('nan')):.2f}",
+        stand_ins={"config": False, "data": "{}", "src_vocab": "-"},
+        alignment_tables=[tables.alignment_table],
+    ),
+    "vqa": Task(
+        training="onmt_varattn.bin.vqa_train",
+        evaluation="onmt_varattn.bin.vqa_evaluate",
+        parsers=_vqa_parsers,
+        check_training=_check_vqa_training,
+        check_evaluation=lambda opt: None,
+        tables={
+            1: [vqa_tables.table_1, vqa_tables.answer_type_table],
+            2: [vqa_tables.kmax_table, vqa_tables.kmax_accuracy_table],
+            3: [vqa_tables.table_3, vqa_tables.entropy_table],
+        },
+        measure=Measure("nll", "NLL", "test NLL, in nats a question", "linear"),
+        test_set=_vqa_test_set,
+        note="NLL is in nats a question, of one answer drawn from its annotators' (those in the vocabulary); "
+        "accuracy is the official VQA accuracy in percent. Both are as trained and tested (exact for latent "
+        "attention, soft for soft).",
+        outcome=_vqa_outcome,
+        progress=lambda line: f"NLL {line.get('nll', float('nan')):.2f}",
+    ),
+}
