@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import statistics
 from dataclasses import replace
 
@@ -228,7 +229,7 @@ def test_the_commands_of_a_recipe_read_what_those_before_them_wrote(name, monkey
     monkeypatch.setenv("VQA_DATA", "/vqa")
     recipe = load_recipe(name, "out")
     *before, (script, *words) = recipe.prepare
-    given = dict(zip(words, words[1:], strict=False))
+    given = dict(itertools.pairwise(words))
     assert script == "tools/vqa_preprocess.py"
     assert given["-save_data"] == recipe.train["data"] == recipe.evaluate["data"] == "out/data"
     source = "/vqa" if name == "vqa2" else "out/scenes"
