@@ -42,6 +42,8 @@ setup(
         "tqdm",
         "matplotlib",
         "entmax",
+        "h5py",
+        "pillow",
         "pyyaml",
         "flask",
         "waitress",

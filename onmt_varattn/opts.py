@@ -18,21 +18,14 @@ from onmt_varattn.latent.scores import SCORES
 def model_opts(parser: Any) -> None:
     """Options that define a model."""
     _extend_global_attention(parser)
-    add = _adder(parser.add_argument_group("Latent attention"))
+    add = adder(parser.add_argument_group("Latent attention"))
     add(
         "attention",
         choices=list(OBJECTIVES),
         help="Use the attention decoder of onmt_varattn, trained with this objective. Without it, "
         "OpenNMT-py builds the decoder that its own options ask for.",
     )
-    add(
-        "attention_estimator",
-        choices=sorted(
-            {name for objective in OBJECTIVES.values() for name in objective.estimators} - {"none"}
-        ),
-        help="How the objective's expectation is taken. Default: sample for hard, variational and "
-        "relaxed, enum for marginal. hard: sample or enum; variational: any.",
-    )
+    estimator_opt(add)
     add(
         "attention_size",
         type=int,
@@ -47,7 +40,7 @@ def model_opts(parser: Any) -> None:
         help="The decoder's first state: zero, as in the paper, or the encoder's last state "
         "(projected where sizes differ).",
     )
-    add = _adder(parser.add_argument_group("Posterior"))
+    add = adder(parser.add_argument_group("Posterior"))
     add(
         "posterior",
         choices=["amortized", "svi", "savi", "external"],
@@ -68,9 +61,45 @@ def model_opts(parser: Any) -> None:
     add("posterior_dropout", type=float, help="Dropout of the inference network. Default: -dropout.")
 
 
+def estimator_opt(add: Callable[..., None]) -> None:
+    """How the expectation of an objective is taken."""
+    add(
+        "attention_estimator",
+        choices=sorted(
+            {name for objective in OBJECTIVES.values() for name in objective.estimators} - {"none"}
+        ),
+        help="How the objective's expectation is taken. Default: sample for hard, variational and "
+        "relaxed, enum for marginal. hard: sample or enum; variational: any.",
+    )
+
+
 def train_opts(parser: Any) -> None:
     """Options of a training run."""
-    add = _adder(parser.add_argument_group("Training latent attention"))
+    add = objective_opts(parser)
+    add(
+        "posterior_smoothing",
+        type=float,
+        help="Share of an external posterior that is spread over all source words. Default: 0.1.",
+    )
+    test_opts(parser)
+    add = adder(parser.add_argument_group("Training (onmt_varattn)"))
+    add(
+        "text_processing",
+        help="Tokenisation and subword models, as written by onmt_preprocess, to keep in the "
+        "checkpoint, so that it translates raw text.",
+    )
+    run_opts(add)
+    add(
+        "dist_timeout",
+        type=float,
+        default=600.0,
+        help="Seconds that a process waits for the others of a distributed run before it gives up.",
+    )
+
+
+def objective_opts(parser: Any) -> Callable[..., None]:
+    """How an objective is trained; returns what adds to the group."""
+    add = adder(parser.add_argument_group("Training latent attention"))
     add("attention_samples", type=int, help="Samples a word. Default: 5 for rws and vimco, else 1.")
     add("attention_top", type=int, help="Alignments that sum_and_sample sums exactly. Default: 3.")
     add(
@@ -95,22 +124,15 @@ def train_opts(parser: Any) -> None:
     add(
         "sparse_function", choices=["entmax15", "sparsemax"], help="Of a sparse posterior. Default: entmax15."
     )
-    add(
-        "posterior_smoothing",
-        type=float,
-        help="Share of an external posterior that is spread over all source words. Default: 0.1.",
-    )
     add("svi_steps", type=int, help="Gradient steps of svi and savi. Default: 10.")
     add("svi_lr", type=float, help="Step size of svi and savi. Default: 1.")
     add("reward_weight", type=float, help="Weight of the sampled gradient of hard attention. Default: 1.")
     add("entropy_weight", type=float, help="Weight of the prior's entropy in hard attention. Default: 0.")
-    test_opts(parser)
-    add = _adder(parser.add_argument_group("Training (onmt_varattn)"))
-    add(
-        "text_processing",
-        help="Tokenisation and subword models, as written by onmt_preprocess, to keep in the "
-        "checkpoint, so that it translates raw text.",
-    )
+    return add
+
+
+def run_opts(add: Callable[..., None]) -> None:
+    """How a run follows its validation, goes on after a stop, and reports."""
     add(
         "decay_on_plateau",
         type=int,
@@ -133,12 +155,6 @@ def train_opts(parser: Any) -> None:
         "out, and reported with the lines of their sentences.",
     )
     add(
-        "dist_timeout",
-        type=float,
-        default=600.0,
-        help="Seconds that a process waits for the others of a distributed run before it gives up.",
-    )
-    add(
         "metrics_file",
         help="With -attention: append each report as a line of JSON here. Default: -save_model with "
         ".metrics.jsonl; 'none' for no file.",
@@ -147,7 +163,7 @@ def train_opts(parser: Any) -> None:
 
 def test_opts(parser: Any) -> None:
     """Which alignments are looked at in validation and decoding."""
-    add = _adder(parser.add_argument_group("Attention at test time"))
+    add = adder(parser.add_argument_group("Attention at test time"))
     add(
         "test_attention",
         choices=["exact", "soft"],
@@ -165,7 +181,7 @@ def test_opts(parser: Any) -> None:
 def translate_opts(parser: Any) -> None:
     """Options of a translation run."""
     test_opts(parser)
-    add = _adder(parser.add_argument_group("Translation (onmt_varattn)"))
+    add = adder(parser.add_argument_group("Translation (onmt_varattn)"))
     add("beam", type=int, dest="beam_size", default=5, help="Same as -beam_size.")
     add("attention_samples", type=int, help="Samples a word for relaxed models. Default: 10.")
     add(
@@ -196,7 +212,7 @@ def translate_opts(parser: Any) -> None:
     )
 
 
-def _adder(group: Any) -> Callable[..., None]:
+def adder(group: Any) -> Callable[..., None]:
     """Add options by name, with one dash or two as OpenNMT has them; unset ones are None."""
 
     def add(name: str, **kwargs: Any) -> None:
@@ -417,7 +433,7 @@ def check_model(opt: Any) -> None:
     Raises:
         UserError: one sentence that names the option and what to use.
     """
-    _check_attention(opt)
+    check_attention(opt)
     for name, value in _NOT_WITH_ATTENTION.items():
         if name == "lambda_align" and opt.posterior == "external":
             continue
@@ -464,7 +480,7 @@ def check_model(opt: Any) -> None:
         )
 
 
-def _check_attention(opt: Any) -> None:
+def check_attention(opt: Any) -> None:
     """Refuse combinations of objective, estimator and their options that make no sense."""
     known = objective_of(opt).estimators
     if opt.attention_estimator not in known:

@@ -8,6 +8,8 @@ from onmt.utils import Optimizer
 from onmt.utils.logging import logger
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
+from onmt_varattn.plateau import Plateau
+
 
 class PlateauOptimizer(Optimizer):
     """OpenNMT's optimiser, whose rate falls when validation stops getting better.
@@ -21,17 +23,15 @@ class PlateauOptimizer(Optimizer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._patience = 0
-        self._decay = 1.0
-        self._plateau = {"rate_scale": 1.0, "best": float("inf"), "stalled": 0}
+        self._plateau = Plateau(0, 1.0)
 
     @classmethod
     def from_opt(cls, model: Any, opt: Any, checkpoint: dict[str, Any] | None = None) -> "PlateauOptimizer":
         """OpenNMT's constructor."""
         optimizer = super().from_opt(model, opt, checkpoint)
-        optimizer._patience = opt.decay_on_plateau
-        optimizer._decay = opt.learning_rate_decay
-        if optimizer._patience:
+        plateau = optimizer._plateau  # its state may be from the checkpoint
+        plateau.patience, plateau.decay = opt.decay_on_plateau, opt.learning_rate_decay
+        if plateau.patience:
             optimizer._learning_rate_decay_fn = None
         if opt.attention:
             optimizer._fuse()
@@ -48,7 +48,7 @@ class PlateauOptimizer(Optimizer):
 
     def learning_rate(self) -> float:
         """The rate of the next step."""
-        return super().learning_rate() * self._plateau["rate_scale"]
+        return super().learning_rate() * self._plateau.rate_scale
 
     def update(self) -> bool:
         """Update the parameters, unless a gradient is not finite; either way the step is counted.
@@ -84,21 +84,8 @@ class PlateauOptimizer(Optimizer):
 
     def report_validation(self, perplexity: float) -> None:
         """Count a validation, and lower the rate if it is time."""
-        if not self._patience:
-            return
-        plateau = self._plateau
-        if perplexity < plateau["best"]:
-            plateau.update(best=perplexity, stalled=0)
-            return
-        plateau["stalled"] += 1
-        if plateau["stalled"] == self._patience:
-            plateau.update(rate_scale=plateau["rate_scale"] * self._decay, stalled=0)
-            logger.info(
-                "No lower validation perplexity than %g for %d validations: learning rate %g",
-                plateau["best"],
-                self._patience,
-                self.learning_rate(),
-            )
+        if self._plateau.report(perplexity):
+            self._plateau.tell(self.learning_rate())
 
     def state_dict(self) -> dict[str, Any]:
         """OpenNMT's state, and where the plateau search stands. It may be resumed on any device."""
@@ -108,7 +95,7 @@ class PlateauOptimizer(Optimizer):
                 group["fused"] = None
         if self._scaler is not None:
             state["scaler"] = self._scaler.state_dict()
-        return {**state, "plateau": dict(self._plateau)} if self._patience else state
+        return {**state, "plateau": dict(self._plateau.state)} if self._plateau.patience else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a saved state; one without a plateau is OpenNMT's own.
@@ -126,4 +113,4 @@ class PlateauOptimizer(Optimizer):
         super().load_state_dict(state_dict)
         if self._scaler is not None and "scaler" in state_dict:
             self._scaler.load_state_dict(state_dict["scaler"])
-        self._plateau.update(state_dict.get("plateau", {}))
+        self._plateau.state.update(state_dict.get("plateau", {}))

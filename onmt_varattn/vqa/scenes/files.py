@@ -1,0 +1,217 @@
+"""Scenes in files: the JSON of VQA 2.0, the TSV of bottom-up attention, the gold boxes, and pictures.
+
+Image k of a part, its questions and their answers are functions of the seed and k: a larger corpus has
+the smaller one in it, and held-out scenes do not depend on how many there are to train on.
+"""
+
+import base64
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.vqa.scenes.annotators import Answer, annotate, answer_type, majority
+from onmt_varattn.vqa.scenes.encoding import ATTRIBUTES, features
+from onmt_varattn.vqa.scenes.pictures import draw_picture
+from onmt_varattn.vqa.scenes.questions import MOST_QUESTIONS, Question, ask
+from onmt_varattn.vqa.scenes.scene import HEIGHT, MOST_THINGS, WIDTH, Scene, draw_scene
+
+FEATURES, GOLD, PICTURES = "trainval.tsv", "gold.json", "images"
+FIRST_IMAGE = {"train2014": 1, "val2014": 1_000_001}
+MOST_IMAGES = 999_999  # of a part, so that no two have a number in common
+QUESTION_NUMBERS = 1000  # of an image: question k of image i is i * 1000 + k, as in VQA 2.0
+ABOUT = {
+    "info": {
+        "description": "Toy scenes of coloured shapes in the format of VQA 2.0, made by onmt_varattn.",
+        "url": "",
+        "version": "1.0",
+        "year": 2026,
+        "contributor": "The onmt_varattn authors",
+        "date_created": "2026-01-01 00:00:00",
+    },
+    "license": {"url": "https://opensource.org/license/mit", "name": "MIT License"},
+    "data_type": "mscoco",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to make; see the options of tools/make_scenes.py.
+
+    Raises:
+        UserError: a value is out of range; it is named as the option is.
+    """
+
+    train_images: int = 3000
+    valid_images: int = 800
+    questions_per_image: int = 4
+    feature_size: int = 128
+    feature_noise: float = 0.35
+    boxes: tuple[int, int] = (10, 16)
+    draw_images: int = 0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "train_images": (1, MOST_IMAGES),
+            "valid_images": (1, MOST_IMAGES),
+            "questions_per_image": (1, MOST_QUESTIONS),
+            "feature_size": (len(ATTRIBUTES), 65_536),
+            "feature_noise": (0, 100),
+            "draw_images": (0, MOST_IMAGES),
+            "seed": (0, 2**63 - 1),
+        }
+        for name, (low, high) in ranges.items():
+            if not low <= getattr(self, name) <= high:
+                raise UserError(f"-{name} {getattr(self, name)}: expected {low:,} to {high:,}")
+        fewest, most = self.boxes
+        if not MOST_THINGS <= fewest <= most <= 100:
+            raise UserError(
+                f"-boxes {fewest} {most}: expected two numbers from {MOST_THINGS} (the most things that a "
+                "scene has) to 100, the smaller first"
+            )
+
+    @property
+    def images(self) -> dict[str, range]:
+        """The numbers of the images of each part."""
+        sizes = {"train2014": self.train_images, "val2014": self.valid_images}
+        return {part: range(FIRST_IMAGE[part], FIRST_IMAGE[part] + size) for part, size in sizes.items()}
+
+    @property
+    def pictures(self) -> dict[int, str]:
+        """The pictures to draw: of which image, and by which name."""
+        drawn = {part: images[: self.draw_images] for part, images in self.images.items()}
+        return {image: f"COCO_{part}_{image:012}.png" for part, images in drawn.items() for image in images}
+
+
+@dataclass
+class Corpus:
+    """The entries of all JSON files, as they come."""
+
+    questions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    gold: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, part: str, scene: Scene, settings: Settings) -> None:
+        """Ask and answer the questions about a scene."""
+        for k, question in enumerate(ask(scene, settings.questions_per_image, settings.seed)):
+            number = scene.image * QUESTION_NUMBERS + k
+            answers = annotate(question, number, settings.seed)
+            entry = {"image_id": scene.image, "question": question.text, "question_id": number}
+            self.questions.setdefault(part, []).append(entry)
+            self.annotations.setdefault(part, []).append(_annotation(scene, number, question, answers))
+            self.gold[number] = {"kind": question.kind, "boxes": question.boxes}
+
+    def contents(self) -> dict[str, Any]:
+        """What the JSON files have in them, by their names."""
+        files: dict[str, Any] = {}
+        for part, questions in self.questions.items():
+            task = {"task_type": "Open-Ended", "data_subtype": part}
+            files[f"v2_OpenEnded_mscoco_{part}_questions.json"] = {**ABOUT, **task, "questions": questions}
+            annotations = {"data_subtype": part, "annotations": self.annotations[part]}
+            files[f"v2_mscoco_{part}_annotations.json"] = {**ABOUT, **annotations}
+        return {**files, GOLD: self.gold}
+
+
+def write_scenes(settings: Settings, directory: str) -> Corpus:
+    """Make scenes and write their files, of which none is put in place before all are written.
+
+    Raises:
+        UserError: the directory cannot be written, or has pictures of other scenes in it.
+    """
+    check_writable(os.path.join(directory, GOLD))
+    _check_pictures(settings, directory)
+    corpus, pictures = Corpus(), settings.pictures
+    try:
+        with contextlib.ExitStack() as stack:
+            table = stack.enter_context(atomic_write(os.path.join(directory, FEATURES), "wb"))
+            for part, images in settings.images.items():
+                for image in tqdm(images, f"scenes of {part}", unit=" images", disable=None):
+                    scene = draw_scene(image, settings.seed, *settings.boxes)
+                    table.write(_row(scene, settings))
+                    corpus.add(part, scene, settings)
+                    if image in pictures:
+                        _write_picture(scene, os.path.join(directory, PICTURES, pictures[image]))
+            files = [table]
+            for name, content in corpus.contents().items():
+                files.append(stack.enter_context(atomic_write(os.path.join(directory, name))))
+                files[-1].write(json.dumps(content))
+            _to_disk(files)
+    except OSError as error:
+        raise UserError(f"-output {directory}: cannot be written: {error.strerror}") from None
+    return corpus
+
+
+def summary(settings: Settings, corpus: Corpus) -> str:
+    """What the scenes are like, in a few lines."""
+    questions = [entry for part in corpus.questions.values() for entry in part]
+    annotations = [entry for part in corpus.annotations.values() for entry in part]
+    kinds = Counter(entry["kind"] for entry in corpus.gold.values())
+    shares = ", ".join(f"{kinds[kind] / len(questions):.0%} {kind}" for kind in sorted(kinds))
+    lines = [
+        f"images: {settings.train_images} train, {settings.valid_images} valid",
+        f"questions: {len(questions)}; boxes they need: {shares}",
+        f"answers: {len({entry['multiple_choice_answer'] for entry in annotations})} different",
+    ]
+    for question, annotation in zip(questions[:3], annotations, strict=False):
+        given = Counter(answer["answer"] for answer in annotation["answers"]).most_common()
+        lines.append(f"  {question['question']} " + ", ".join(f"{answer} ({n})" for answer, n in given))
+    return "\n".join(lines)
+
+
+def _annotation(scene: Scene, number: int, question: Question, answers: Sequence[Answer]) -> dict[str, Any]:
+    """An entry of an annotation file."""
+    entries = [
+        {"answer": answer.text, "answer_confidence": answer.confidence, "answer_id": k}
+        for k, answer in enumerate(answers, 1)
+    ]
+    return {
+        "question_type": question.start,
+        "multiple_choice_answer": majority(answers),
+        "answers": entries,
+        "image_id": scene.image,
+        "answer_type": answer_type(next(iter(question.boxes))),
+        "question_id": number,
+    }
+
+
+def _row(scene: Scene, settings: Settings) -> bytes:
+    """A line of the feature file; it ends as lines of the csv module do, which made the public files."""
+    boxes = np.array([box.corners for box in scene.boxes], "<f4")  # S x 4
+    seen = features(scene, settings.seed, settings.feature_size, settings.feature_noise).astype("<f4")
+    numbers = "\t".join(map(str, (scene.image, WIDTH, HEIGHT, len(scene.boxes))))
+    return (
+        b"\t".join([numbers.encode(), *(base64.b64encode(array.tobytes()) for array in (boxes, seen))])
+        + b"\r\n"
+    )
+
+
+def _write_picture(scene: Scene, path: str) -> None:
+    with atomic_write(path, "wb") as file:
+        draw_picture(scene, file)
+
+
+def _check_pictures(settings: Settings, directory: str) -> None:
+    """Pictures that a run would leave beside scenes they do not show are refused."""
+    there = {path.name for path in Path(directory, PICTURES).glob("COCO_*.png")}
+    if others := there - set(settings.pictures.values()):
+        raise UserError(
+            f"-output {directory}: {PICTURES}/ has pictures of an earlier run that would stay, such as "
+            f"{min(others)}; remove them, or choose another directory"
+        )
+
+
+def _to_disk(files: Sequence[IO[Any]]) -> None:
+    """Find out about a full disk before the first file is put in place."""
+    for file in files:
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,249 @@
+"""Training: a step, a report, a validation, a checkpoint, and nothing lost on a bad day."""
+
+import logging
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from onmt_varattn.errors import StoppedError, TrainingError
+from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.metrics import MetricsFile, means
+from onmt_varattn.randomness import model_stream, set_model_stream
+from onmt_varattn.signals import StopRequest
+from onmt_varattn.vqa.batches import Batches
+from onmt_varattn.vqa.checkpoint import Saver
+from onmt_varattn.vqa.data import Batch
+from onmt_varattn.vqa.model import AnswerModel
+from onmt_varattn.vqa.optimizer import Optimizer
+
+logger = logging.getLogger()
+
+Sums = dict[str, tuple[float, int]]
+"""Named sums, each with the number of questions it is over."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands, besides its parameters and its optimiser."""
+
+    began: float = field(default_factory=time.time)
+    sums: Sums = field(default_factory=dict)  # since the last report
+    best: dict[str, float] = field(default_factory=lambda: {"step": 0, "nll": math.inf})
+    stalled: int = 0  # validations since the best one
+    left_out: dict[str, int] = field(default_factory=lambda: {"steps": 0, "in_a_row": 0, "questions": 0})
+
+    def add(self, report: dict[str, float], questions: int) -> None:
+        """Add the sums of a step."""
+        for name, value in report.items():
+            total, over = self.sums.get(name, (0.0, 0))
+            self.sums[name] = (total + value, over + questions)
+
+
+class Trainer:
+    """Trains a model.
+
+    Args:
+        model: on its device.
+        loss: the objective, with its schedule.
+        optimizer: of the model.
+        batches: what each step sees.
+        validate: measures the model; "nll" among its results decides what is best.
+        saver: of checkpoints.
+        opt: options of the run.
+        writer: for TensorBoard.
+    """
+
+    def __init__(
+        self,
+        model: AnswerModel,
+        loss: ScheduledObjective,
+        optimizer: Optimizer,
+        batches: Batches,
+        validate: Callable[[], dict[str, float]],
+        saver: Saver,
+        opt: Any,
+        writer: Any = None,
+    ) -> None:
+        self.model, self.loss, self.optimizer, self.batches = model, loss, optimizer, batches
+        self.validate, self.saver, self.opt, self.writer = validate, saver, opt, writer
+        self.device = next(model.parameters()).device
+        self.metrics = None if opt.metrics_file == "none" else MetricsFile(opt.metrics_file)
+        self.progress = Progress()
+        self.save_again = False
+        self._clock = time.time()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do."""
+        patience = self.opt.early_stopping
+        return self.optimizer.step >= self.opt.train_steps or 0 < patience <= self.progress.stalled
+
+    def train(self) -> None:
+        """Train until the steps are done, early stopping says so, or a signal comes."""
+        first = self.optimizer.step + 1
+        if self.metrics is not None:
+            self.metrics.begin(first, resume=first > 1)
+        self.model.train()
+        self._clock = time.time()
+        with StopRequest() as stop:
+            batches = self.batches.start(first)
+            try:
+                while not self.is_over and not stop.signal:
+                    self._turn(next(batches), stop)
+            finally:
+                batches.close()  # type: ignore[attr-defined]
+        self._end(stop.signal)
+
+    def _turn(self, batch: Batch, stop: StopRequest) -> None:
+        """A step, and what is due after it."""
+        self._step(batch)
+        step = self.optimizer.step
+        if step % self.opt.report_every == 0:
+            self._report(step)
+        better = step % self.opt.valid_steps == 0 and self._validate(step)
+        due = self.opt.save_checkpoint_steps > 0 and step % self.opt.save_checkpoint_steps == 0
+        again = self.save_again and step % self.opt.report_every == 0
+        last = self.is_over or bool(stop.signal)
+        if due or better or last or again:
+            self._save(step, lasting=due or last or again)
+
+    def _step(self, batch: Batch) -> None:
+        """One step of the optimiser, or none if it would do harm."""
+        step = self.loss.step = self.optimizer.step + 1
+        batch = batch.to(self.device)
+        self.optimizer.zero_grad()
+        objective = self.loss.objective
+        positions = self.model(batch, flat_posterior=objective.has_posterior)
+        loss, report = self.loss(positions, self.model.emitter())
+        names = list(report)
+        (loss / len(batch.index)).backward()
+        values = torch.stack([report[name].double() for name in names]).tolist()
+        if not math.isfinite(sum(values)):
+            self.optimizer.step += 1
+            self._leave_out(step, batch, "its loss is not finite")
+        elif not self.optimizer.update():
+            self._leave_out(step, batch, "its gradient is not finite")
+        else:
+            self.progress.left_out["in_a_row"] = 0
+            self.progress.add(dict(zip(names, values, strict=True)), len(batch.index))
+
+    def _leave_out(self, step: int, batch: Batch, reason: str) -> None:
+        """Count and report a step that was not taken; give up if there are too many in a row."""
+        left_out = self.progress.left_out
+        left_out["steps"] += 1
+        left_out["in_a_row"] += 1
+        left_out["questions"] += len(batch.index)
+        ids = [self.batches.part.entry(i)["question_id"] for i in batch.index[:10]]
+        more = f" and {len(batch.index) - 10} more" if len(batch.index) > 10 else ""
+        logger.warning(
+            "Step %d is left out: %s. Questions: %s%s", step, reason, ", ".join(map(str, ids)), more
+        )
+        if left_out["in_a_row"] >= self.opt.bad_steps_limit:
+            raise TrainingError(
+                f"{self.opt.bad_steps_limit} steps in a row could not be taken (the last: {reason}); "
+                "begin anew with a lower -learning_rate or -max_grad_norm"
+            )
+
+    def _report(self, step: int) -> None:
+        """Log and write what training reports."""
+        sums, self.progress.sums = self.progress.sums, {}
+        if not sums:
+            return
+        seconds, self._clock = time.time() - self._clock, time.time()
+        found = means(sums)
+        questions = sums["log_likelihood"][1]
+        line = _line("train", step, questions, -found.pop("log_likelihood"), found)
+        logger.info(
+            "Step %d/%d; epoch %d; acc: %5.2f; nll: %.4f; ppl: %.3f; lr: %.5f; %.0f questions/s",
+            step,
+            self.opt.train_steps,
+            self.batches.epoch(step),
+            line["accuracy"],
+            line["nll"],
+            line["ppl"],
+            self.optimizer.learning_rate(),
+            questions / seconds,
+        )
+        self._write(line)
+
+    def _validate(self, step: int) -> bool:
+        """Validate, and let learning rate and early stopping follow.
+
+        Returns:
+            Whether this is the best so far.
+        """
+        started = time.time()
+        self.model.eval()
+        found = self.validate()
+        self.model.train()
+        self._clock += time.time() - started  # no time of training
+        questions, nll = int(found.pop("questions")), found.pop("nll")
+        line = _line("valid", step, questions, nll, found)
+        parts = [f"{name}: {value:.4f}" for name, value in line.items() if isinstance(value, float)]
+        logger.info("Validation of %d questions: %s", questions, "; ".join(parts))
+        self._write(line)
+        if self.optimizer.plateau.report(line["ppl"]):
+            self.optimizer.plateau.tell(self.optimizer.learning_rate())
+        if not nll < self.progress.best["nll"]:
+            self.progress.stalled += 1
+            return False
+        self.progress.best, self.progress.stalled = {"step": step, "nll": nll}, 0
+        return True
+
+    def _write(self, line: dict[str, Any]) -> None:
+        """A report, to the file and to TensorBoard."""
+        line["learning_rate"] = self.optimizer.learning_rate()
+        if self.metrics is not None:
+            self.metrics.append(line)
+        if self.writer is not None:
+            part = {"train": "progress", "valid": "valid"}[line["part"]]
+            for name, value in line.items():
+                if isinstance(value, float):
+                    self.writer.add_scalar(f"{part}/{name}", value, line["step"])
+
+    def _save(self, step: int, lasting: bool) -> None:
+        """Save; a failure is reported, and remembered."""
+        best = int(self.progress.best["step"])
+        self.save_again = not self.saver.save(step, self.state_dict(), best, lasting)
+
+    def _end(self, stopped_by: int) -> None:
+        """Say what the run left out, and why it is over if it was interrupted."""
+        step, left_out = self.optimizer.step, self.progress.left_out
+        if stopped_by:
+            self._save(step, lasting=True)  # unless it is, the signal having come later
+        if left_out["steps"]:
+            logger.warning(
+                "Left out: %d steps, %d questions in all.", left_out["steps"], left_out["questions"]
+            )
+        if self.save_again:
+            raise TrainingError(f"the model of step {step} could not be saved (see above)")
+        if stopped_by:
+            name = signal.Signals(stopped_by).name
+            saved = "which is saved; -resume goes on"
+            if self.saver.keep_checkpoint == 0:
+                saved = "not saved (-keep_checkpoint 0)"
+            raise StoppedError(f"{name}: stopped after step {step}, {saved}", stopped_by)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a checkpoint of the model and its optimiser lacks."""
+        state = {name: value for name, value in vars(self.progress).items()}
+        return {**state, "stream": model_stream(self.device), "carried": self.loss.carried()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.progress = Progress(**{name: state[name] for name in vars(self.progress)})
+        set_model_stream(state["stream"], self.device)
+        self.loss.take_up(state["carried"])
+
+
+def _line(part: str, step: int, questions: int, nll: float, found: dict[str, float]) -> dict[str, Any]:
+    """A report of means: accuracies in percent."""
+    rest = dict(found)
+    accuracy = 100 * rest.pop("correct") if "correct" in rest else rest.pop("accuracy")
+    numbers = {"nll": nll, "ppl": math.exp(min(nll, 100)), "accuracy": accuracy}
+    return {"part": part, "step": step, "questions": questions, **numbers, **rest}

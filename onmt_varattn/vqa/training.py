@@ -1,0 +1,164 @@
+"""A training run, from checked options to the last checkpoint."""
+
+import logging
+import os
+from typing import Any
+
+import torch
+
+from onmt_varattn.allocator import keep_freed_memory
+from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import only_one
+from onmt_varattn.latent.objectives import Objective
+from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.saving import checkpoints_of, newest_good, remove_remains, steps_of_run
+from onmt_varattn.vqa import checkpoint
+from onmt_varattn.vqa.batches import Batches
+from onmt_varattn.vqa.data import Data
+from onmt_varattn.vqa.embeddings import load_embeddings
+from onmt_varattn.vqa.evaluation import labelled_batches, measure
+from onmt_varattn.vqa.model import AnswerModel
+from onmt_varattn.vqa.optimizer import Optimizer
+from onmt_varattn.vqa.opts import check_same
+from onmt_varattn.vqa.trainer import Trainer
+
+logger = logging.getLogger()
+
+
+def train(opt: Any) -> None:
+    """Train as the options say, alone under this -save_model.
+
+    Args:
+        opt: options that are checked and complete.
+    """
+    directory, name = os.path.split(os.path.abspath(opt.save_model))
+    busy = f"-save_model {opt.save_model}: another run is writing there; wait for it, or take another name"
+    with only_one(os.path.join(directory, f".{name}.lock"), busy):
+        trainer = build(opt, Data.load(opt.data))
+        if trainer.is_over:
+            logger.info("Nothing is left to do: %d steps are trained already.", trainer.optimizer.step)
+            return
+        try:
+            trainer.train()
+        finally:
+            if trainer.writer is not None:
+                trainer.writer.close()
+
+
+def build(opt: Any, data: Data) -> Trainer:
+    """The trainer, where a checkpoint left it if the run is resumed."""
+    keep_freed_memory()
+    found = find_checkpoint(opt) if opt.resume else None
+    torch.manual_seed(opt.seed)
+    device = torch.device("cuda", opt.gpu_ranks[0]) if opt.gpu_ranks else torch.device("cpu")
+    model = build_model(opt, data, found).to(device)
+    optimizer = Optimizer(model.parameters(), opt)
+    objective = build_objective(opt)
+    train_part, valid_part = data.part("train"), data.part("valid")
+    if not len(train_part.labelled):
+        raise UserError(f"-data {opt.data}: no training question has an answer of the vocabulary")
+    describe(opt, model, data, len(train_part.labelled), len(train_part))
+
+    def validate() -> dict[str, float]:
+        return validation(model, objective, valid_part, data, opt, device)
+
+    saver = checkpoint.Saver(
+        opt.save_model, opt.keep_checkpoint, model, opt, optimizer, data.words, data.answers
+    )
+    trainer = Trainer(
+        model,
+        ScheduledObjective(objective, schedule_of(opt)),
+        optimizer,
+        Batches(train_part, opt.batch_size, opt.seed),
+        validate,
+        saver,
+        opt,
+        tensorboard_writer(opt),
+    )
+    remove_remains(opt.save_model)
+    if found is not None:
+        optimizer.load_state_dict(found["optim"])
+        trainer.load_state_dict(found["training"])
+        steps = steps_of_run(opt.save_model, trainer.progress.began, optimizer.step, checkpoint.load)
+        saver.go_on(steps, int(trainer.progress.best["step"]), found["training"]["passing"])
+    elif earlier := checkpoints_of(opt.save_model):
+        logger.warning(
+            "%d checkpoints of an earlier run, up to step %d, have the names of this -save_model.",
+            len(earlier),
+            max(earlier),
+        )
+    return trainer
+
+
+def find_checkpoint(opt: Any) -> dict[str, Any] | None:
+    """The newest whole checkpoint of this -save_model."""
+    step = newest_good(opt.save_model, checkpoint.load)
+    if not step:
+        there = len(checkpoints_of(opt.save_model))
+        reason = f"none of the {there} will do" if there else f"there is no {opt.save_model}_step_*.pt yet"
+        logger.info("-resume: %s; the run begins anew", reason)
+        return None
+    path = f"{opt.save_model}_step_{step}.pt"
+    found = checkpoint.load(path)
+    check_same(opt, found["opt"], path)
+    logger.info("-resume: going on from %s", path)
+    return found
+
+
+def build_model(opt: Any, data: Data, found: dict[str, Any] | None) -> AnswerModel:
+    """A new model, or the one of a checkpoint."""
+    model = checkpoint.build_model(opt, len(data.words), len(data.answers), data.store.feature_size)
+    if found is not None:
+        saved = found["vqa"]
+        if (saved["words"], saved["answers"]) != (data.words.words, data.answers):
+            raise UserError(f"-data {opt.data}: not the words and answers that the run began with")
+        model.load_state_dict(found["model"])
+    elif opt.embeddings:
+        vectors = load_embeddings(opt.embeddings, data.words, opt.word_vec_size)
+        with torch.no_grad():
+            for index, vector in vectors.items():
+                model.embeddings.weight[index] = vector
+    return model
+
+
+def validation(
+    model: AnswerModel, objective: Objective, part: Any, data: Data, opt: Any, device: torch.device
+) -> dict[str, float]:
+    """NLL and VQA accuracy as the model is used at test time; with all boxes mixed, its bound as well."""
+    test = test_attention_of(opt, opt.attention)
+    batches = labelled_batches(part, opt.valid_batch_size, device)
+    found = measure(model, objective, part, data.answers, {"test": test}, batches, exact_posterior=False)
+    return {
+        "questions": found.labelled,
+        "nll": found.nll["test"],
+        "expected_nll": found.expected_nll["test"],
+        "accuracy": found.accuracy["test"],
+        **found.nats,
+    }
+
+
+def describe(opt: Any, model: AnswerModel, data: Data, labelled: int, questions: int) -> None:
+    """Say in the log what is trained, on what."""
+    parts = [opt.attention]
+    if opt.attention_estimator != "none":
+        parts.append(f"by {opt.attention_estimator}")
+    if opt.posterior:
+        parts.append(f"with posterior {opt.posterior}")
+    if opt.attention_warmup_steps:
+        parts.append(f"after {opt.attention_warmup_steps} steps of {opt.attention_warmup} attention")
+    logger.info("Attention: %s", " ".join(parts))
+    inference = 0 if model.posterior is None else sum(p.numel() for p in model.posterior.parameters())
+    every = sum(parameter.numel() for parameter in model.parameters())
+    logger.info("%d parameters, and %d of the inference network", every - inference, inference)
+    logger.info("%d words, %d answers, %d images", len(data.words), len(data.answers), len(data.store.images))
+    logger.info("%d training questions, %d of them with an answer of the vocabulary", questions, labelled)
+
+
+def tensorboard_writer(opt: Any) -> Any:
+    """Of curves, if they are asked for."""
+    if not opt.tensorboard:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(opt.tensorboard_log_dir)
