@@ -1,6 +1,7 @@
 """Stands for tools/vqa_train.py and tools/vqa_evaluate.py: their files, without a model, in no time."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -9,13 +10,13 @@ SOFT_LOSES = 0.5  # in NLL
 
 
 def train(opt):
-    """Metrics and checkpoints; the second step validates best. -pause: seconds a step."""
+    """Metrics and checkpoints; the second step validates best. PAUSE: seconds a step."""
     model, steps = opt["save_model"], int(opt["train_steps"])
     found = [int(path.stem.rpartition("_")[2]) for path in Path(model).parent.glob("model_step_*.pt")]
     first = max(found, default=0)
     print(f"from step {first}", flush=True)
     for step in range(first + 1, steps + 1):
-        time.sleep(float(opt.get("pause", 0)))
+        time.sleep(float(os.environ.get("PAUSE", 0)))
         with open(f"{model}.metrics.jsonl", "a", encoding="utf-8") as file:
             for part in ("train", "valid"):
                 ppl = 4.0 + abs(step - 2)

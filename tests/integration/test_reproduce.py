@@ -165,8 +165,6 @@ def test_every_command_of_every_recipe_can_be_run(name, tmp_path, monkeypatch, c
         monkeypatch.setenv(variable, str(tmp_path))
     out = tmp_path / "out"
     recipe = load_recipe(name, str(out))
-    if recipe.task == "vqa":
-        pytest.importorskip("onmt_varattn.bin.vqa_train")
     assert call(reproduce.main, name, "-output", out, "-dry_run") == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(recipe.prepare) + 2 * len(recipe.rows)

@@ -7,8 +7,6 @@ import pytest
 import yaml
 
 from onmt_varattn.bin import reproduce
-from onmt_varattn.cli import Parser
-from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction import schedule
 from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.tasks import TASKS
@@ -17,32 +15,11 @@ from tests.conftest import call
 COMMANDS = "tests.vqa_commands"
 
 
-def parsers():
-    """With the options that a recipe here has."""
-    training, evaluation = Parser(), Parser()
-    for name in ("data", "attention", "attention_estimator", "save_model", "train_steps", "pause", "seed"):
-        training.add(f"-{name}")
-    for name in ("model", "data", "part", "json"):
-        evaluation.add(f"-{name}")
-    evaluation.add("-kmax", type=int, nargs="+")
-    return training, evaluation
-
-
-def refuse_marginal(opt):
-    if opt.attention == "marginal":
-        raise UserError("-attention marginal: not here")
-
-
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
     """A recipe of two rows that take no time: its path."""
-    fake = {
-        "training": COMMANDS,
-        "evaluation": COMMANDS,
-        "parsers": parsers,
-        "check_training": refuse_marginal,
-    }
-    monkeypatch.setitem(TASKS, "vqa", replace(TASKS["vqa"], **fake))
+    commands = replace(TASKS["vqa"], training=COMMANDS, evaluation=COMMANDS)
+    monkeypatch.setitem(TASKS, "vqa", commands)
     monkeypatch.setattr(schedule, "LOOK_AGAIN", 0.02)
     return write_recipe(tmp_path / "tiny.yaml")
 
@@ -91,7 +68,8 @@ def test_all_rows_are_trained_evaluated_and_put_into_tables_once(recipe, tmp_pat
 
 
 def test_a_stopped_run_goes_on_from_its_last_checkpoint(recipe, tmp_path, monkeypatch, capsys):
-    write_recipe(recipe, train={"train_steps": 6, "pause": 0.1})
+    write_recipe(recipe, train={"data": "d", "train_steps": 6})
+    monkeypatch.setenv("PAUSE", "0.1")
     out = tmp_path / "out"
     directory = out / "rows/soft.seed1"
 
@@ -109,7 +87,7 @@ def test_a_stopped_run_goes_on_from_its_last_checkpoint(recipe, tmp_path, monkey
     starts = [line for line in (directory / "log.txt").read_text("utf-8").splitlines() if line[:4] == "from"]
     assert starts == ["from step 0", f"from step {last}"]
     assert f"soft seed 1 trains from step {last};" in capsys.readouterr().err
-    write_recipe(recipe, train={"train_steps": 7, "pause": 0.1})
+    write_recipe(recipe, train={"data": "d", "train_steps": 7})
     assert call(reproduce.main, recipe, "-output", out, "-rows", "soft") == 2
     assert "was trained with -train_steps 6; take another -output" in capsys.readouterr().err
 
@@ -136,12 +114,10 @@ def test_a_dry_run_prints_the_commands_of_the_task_and_makes_nothing(recipe, tmp
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"rows": {"marginal": {"attention": "marginal"}}},
-            "recipe tiny, row marginal: -attention marginal: not",
-        ),
+        ({"rows": {"soft": {"dropout": 1.5}}}, "recipe tiny, row soft: -dropout 1.5 must be"),
+        ({"evaluate": {"data": "d", "kmax": [-1]}}, "-kmax -1 must not be negative"),
         ({"rows": {"soft": {"no_such": 1}}}, "-no_such"),
-        ({"evaluate": {"data": "d", "patr": "test"}}, "did you mean -part?"),
+        ({"evaluate": {"data": "d", "prat": "test"}}, "did you mean -part?"),
         ({"task": "vqq"}, "task: vqq is not known"),
         ({"gold_align": "x"}, "gold_align"),
     ],
@@ -153,6 +129,17 @@ def test_mistakes_are_one_sentence_before_any_work(recipe, tmp_path, capsys, val
     assert message in errors
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_gpu_that_is_not_there_is_missed_before_the_data_is_prepared(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for part, values in {"rows": {"soft": {"gpu_ranks": [0]}}, "evaluate": {"data": "d", "gpu": 0}}.items():
+        write_recipe(recipe, prepare=["nowhere.py"], **{part: values})
+        assert call(reproduce.main, recipe, "-output", tmp_path / "out") == 2
+        assert "torch finds no CUDA device" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+        assert call(reproduce.main, recipe, "-output", tmp_path / "out", "-dry_run") == 0
+        assert "-gpu" in capsys.readouterr().out, "left out of the checks, not of the commands"
 
 
 @pytest.mark.parametrize(("table", "rows"), [(1, 6), (2, 6), (3, 10)])

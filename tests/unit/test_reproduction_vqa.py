@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from onmt_varattn.bin import reproduce
+from onmt_varattn.bin import reproduce, vqa_preprocess
 from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction import plot, report, vqa_tables
 from onmt_varattn.reproduction.recipe import PAPERS, Recipe, load_paper, load_recipe
@@ -212,8 +212,8 @@ def test_a_task_that_is_not_known_is_refused(tmp_path, task):
 
 
 def test_gold_alignments_between_words_are_refused():
-    with pytest.raises(UserError, match="recipe small: gold_align: a recipe with task: vqa"):
-        reproduce.check_commands(replace(RECIPE, gold_align="x"), [])
+    with pytest.raises(UserError, match="recipe small: gold_align is of no use with task: vqa"):
+        reproduce.check_commands(replace(RECIPE, gold_align="x"), [], here=True)
 
 
 OFFICIAL = {
@@ -231,6 +231,9 @@ def test_the_commands_of_a_recipe_read_what_those_before_them_wrote(name, monkey
     *before, (script, *words) = recipe.prepare
     given = dict(itertools.pairwise(words))
     assert script == "tools/vqa_preprocess.py"
+    assert vqa_preprocess.vqa_preprocess_parser().parse_args(words).answer_min_frequency == 9, (
+        "as in the paper"
+    )
     assert given["-save_data"] == recipe.train["data"] == recipe.evaluate["data"] == "out/data"
     source = "/vqa" if name == "vqa2" else "out/scenes"
     assert [command[:3] for command in before] == (
@@ -246,8 +249,6 @@ def test_the_commands_of_a_recipe_read_what_those_before_them_wrote(name, monkey
 def test_the_paper_s_settings_are_those_of_the_vqa2_recipe(monkeypatch):
     monkeypatch.setenv("VQA_DATA", "/vqa")
     recipe = load_recipe("vqa2", "out")
-    words = recipe.prepare[0]
-    assert words[words.index("-answer_min_frequency") + 1] == "9"
     assert recipe.evaluate["part"] == "test"
     assert recipe.train["word_vec_size"] == 300
     assert recipe.train["train_steps"] == 20 * -(-443757 // recipe.train["batch_size"])
