@@ -263,7 +263,7 @@ def tables(results: Sequence[dict[str, Any]]) -> str:
                 for r in results
             ],
         ),
-        "Nats a question: bound, divergence KL(q, p), entropies of prior p, posterior q and exact posterior\n\n"
+        "Nats a question: bound, divergence KL(q, p), entropies of prior, posterior and exact posterior\n\n"
         + table(
             ["model", "attention", *nats],
             [[r["model"], r["attention"], *(number(r[key], 3) for key in nats.values())] for r in results],
@@ -317,7 +317,9 @@ def find_regions(path: str, image: int | None) -> "Regions":
             first = first or item
     if image is None and first is not None:
         return first
-    raise UserError(f"{path}: there is no image {image} in it" if image is not None else f"{path}: it is empty")
+    raise UserError(
+        f"{path}: there is no image {image} in it" if image is not None else f"{path}: it is empty"
+    )
 
 
 def lines_of(found: "Answers") -> Iterator[str]:

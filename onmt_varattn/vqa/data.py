@@ -127,6 +127,16 @@ class Part:
             torch.from_numpy(gold),
         )
 
+    def shares(self, indices: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All labels of some questions: which of the questions, the label, and its share of their votes."""
+        index = np.asarray(indices, dtype=np.int64)
+        starts, counts = self.columns.label_starts[index], np.diff(self.columns.label_starts)[index]
+        rows = np.repeat(np.arange(len(index)), counts)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        places = starts[rows] + within
+        votes = self.columns.votes[places] / self.votes[index][rows]
+        return rows, self.columns.labels[places].astype(np.int64), votes
+
     def entry(self, index: int) -> dict[str, Any]:
         """A question as text: its id and image, the ten answers, and their types."""
         start, end = self.columns.line_starts[index : index + 2].tolist()

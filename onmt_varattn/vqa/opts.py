@@ -43,7 +43,9 @@ def train_opts(parser: Any) -> None:
     opts.objective_opts(parser)
     opts.test_opts(parser)
     add = opts.adder(parser.add_argument_group("Training"))
-    add("save_model", required=True, help="Checkpoints are SAVE_MODEL_step_N.pt, the best SAVE_MODEL_best.pt.")
+    add(
+        "save_model", required=True, help="Checkpoints are SAVE_MODEL_step_N.pt, the best SAVE_MODEL_best.pt."
+    )
     add("train_steps", type=int, default=20000, help="Steps in all.")
     add("batch_size", type=int, default=128, help="Questions a step.")
     add("valid_batch_size", type=int, default=128, help="Questions at a time in validation.")
@@ -109,7 +111,9 @@ def resolve(opt: Any) -> None:
             f"-gpu_ranks {' '.join(map(str, opt.gpu_ranks))}: questions are trained in one process; give one"
         )
     if opt.gpu_ranks and not torch.cuda.is_available():
-        raise UserError(f"-gpu_ranks {opt.gpu_ranks[0]}: torch finds no CUDA device; leave it out for the CPU")
+        raise UserError(
+            f"-gpu_ranks {opt.gpu_ranks[0]}: torch finds no CUDA device; leave it out for the CPU"
+        )
     if opt.metrics_file is None:
         opt.metrics_file = f"{opt.save_model}.metrics.jsonl"
 
@@ -134,5 +138,6 @@ def check_same(opt: Any, saved: dict[str, Any], path: str) -> None:
         now = " ".join(f"-{name} {getattr(opt, name)}" for name in differ)
         had = " ".join(f"-{name} {saved.get(name)}" for name in differ)
         raise UserError(
-            f"{now}: {path} has {had}, and -resume changes nothing of the kind; give that, or another -save_model"
+            f"{now}: {path} has {had}, and -resume changes nothing of the kind; give that, "
+            "or another -save_model"
         )
