@@ -63,7 +63,7 @@ def reproduce(opt: Any) -> None:
     if opt.jobs < 0:
         raise UserError(f"-jobs {opt.jobs}: 1 or more, or 0 for what the recipe says")
     runs = [Run(recipe, row, seed, output) for seed in dict.fromkeys(opt.seeds) for row in rows]
-    check_commands(recipe, runs)
+    check_commands(recipe, runs, here=not opt.dry_run)
     if opt.update and not pages.has_marks(Path(opt.update), recipe.name):
         raise UserError(
             f"-update {opt.update}: no such page, or no <!-- {recipe.name}: begin --> and end in it"
@@ -89,22 +89,29 @@ def reproduce(opt: Any) -> None:
         raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(one.name for one in failed)}")
 
 
-def check_commands(recipe: Recipe, runs: Sequence[Run]) -> None:
-    """Refuse options in the recipe that its commands would refuse."""
+def check_commands(recipe: Recipe, runs: Sequence[Run], here: bool) -> None:
+    """Refuse options in the recipe that its commands would refuse; what this machine lacks only if `here`."""
     task = task_of(recipe)
     if recipe.gold_align and not task.alignment_tables:
         raise UserError(
-            f"recipe {recipe.name}: gold_align: a recipe with task: {recipe.task} has no use for it"
+            f"recipe {recipe.name}: gold_align is of no use with task: {recipe.task}; leave it out"
         )
     training, evaluation = task.parsers()
+    left_out = {} if here else dict.fromkeys(task.devices, False)
     for one in runs:
-        options = {**recipe.options(one.row), **task.stand_ins, "save_model": "-", "seed": one.seed}
+        options = {
+            **recipe.options(one.row),
+            **task.stand_ins,
+            "save_model": "-",
+            "seed": one.seed,
+            **left_out,
+        }
         opt = training.parse_args(as_words(options))
         try:
             task.check_training(opt)
         except (AssertionError, ValueError, UserError) as error:
             raise UserError(f"recipe {recipe.name}, row {one.row}: {error}") from None
-    task.check_evaluation(evaluation.parse_args(as_words({"model": "-", **recipe.evaluate})))
+    task.check_evaluation(evaluation.parse_args(as_words({"model": "-", **recipe.evaluate, **left_out})))
 
 
 def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:

@@ -29,6 +29,7 @@ class Task:
     outcome: Callable[[Result], str]  # an evaluation in a few words
     progress: Callable[[dict[str, Any]], str]  # a line of metrics in a few words
     stand_ins: dict[str, Any] = field(default_factory=dict)  # for options whose files come with `prepare`
+    devices: tuple[str, ...] = ()  # options that are checked against this machine
     alignment_tables: list[MakeTable] = field(default_factory=list)  # where a recipe has gold_align
 
 
@@ -68,6 +69,12 @@ def _check_vqa_training(opt: Any) -> None:
     vqa_train.check_options(opt)
 
 
+def _check_vqa_evaluation(opt: Any) -> None:
+    from onmt_varattn.bin import vqa_evaluate
+
+    vqa_evaluate.check(opt)
+
+
 def _vqa_outcome(result: Result) -> str:
     natural = result["natural"]
     return f"NLL {result['nll'][natural]:.2f}, accuracy {result['accuracy'][natural]:.1f}"
@@ -104,7 +111,7 @@ TASKS = {
         evaluation="onmt_varattn.bin.vqa_evaluate",
         parsers=_vqa_parsers,
         check_training=_check_vqa_training,
-        check_evaluation=lambda opt: None,
+        check_evaluation=_check_vqa_evaluation,
         tables={
             1: [vqa_tables.table_1, vqa_tables.answer_type_table],
             2: [vqa_tables.kmax_table, vqa_tables.kmax_accuracy_table],
@@ -117,5 +124,6 @@ TASKS = {
         "attention, soft for soft).",
         outcome=_vqa_outcome,
         progress=lambda line: f"NLL {line.get('nll', float('nan')):.2f}",
+        devices=("gpu_ranks", "gpu"),
     ),
 }

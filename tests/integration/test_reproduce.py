@@ -16,6 +16,13 @@ from tests.conftest import ROOT, SIZES, call
 
 SIZE_OPTIONS = dict(zip(*[iter(word.lstrip("-") for word in SIZES.split())] * 2, strict=True))
 
+VQA_FILES = [
+    *(f"v2_OpenEnded_mscoco_{part}2014_questions.json" for part in ("train", "val")),
+    *(f"v2_mscoco_{part}2014_annotations.json" for part in ("train", "val")),
+    "trainval_36/trainval_resnet101_faster_rcnn_genome_36.tsv",
+    "glove.6B.300d.txt",
+]
+
 
 @pytest.fixture
 def recipe(data, toy, tmp_path):
@@ -151,11 +158,15 @@ def test_every_command_of_every_recipe_can_be_run(name, tmp_path, monkeypatch, c
         for language in ("de", "en"):
             (tmp_path / "multi30k").mkdir(exist_ok=True)
             (tmp_path / "multi30k" / f"{split}.{language}").touch()
-    monkeypatch.setenv("VARATTN_DATA", str(tmp_path))
+    (tmp_path / "trainval_36").mkdir()
+    for file in VQA_FILES:
+        (tmp_path / file).touch()
+    for variable in ("VARATTN_DATA", "VQA_DATA"):
+        monkeypatch.setenv(variable, str(tmp_path))
     out = tmp_path / "out"
+    recipe = load_recipe(name, str(out))
     assert call(reproduce.main, name, "-output", out, "-dry_run") == 0
     lines = capsys.readouterr().out.splitlines()
-    recipe = load_recipe(name, str(out))
     assert len(lines) == len(recipe.prepare) + 2 * len(recipe.rows)
     assert not out.exists()
     for line in lines[: len(recipe.prepare)]:
