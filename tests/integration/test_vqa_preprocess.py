@@ -31,7 +31,7 @@ FREQUENCY, LENGTH = 4, 6
 def made(tmp_path_factory):
     """Small scenes."""
     directory = tmp_path_factory.mktemp("scenes")
-    write_scenes(Settings(train_images=60, valid_images=21, feature_size=24, seed=4), str(directory))
+    write_scenes(Settings(train_images=60, valid_images=21, seed=4), str(directory))
     return directory
 
 
