@@ -167,6 +167,9 @@ def check(opt: Any, paths: Sequence[str]) -> None:
     for path in paths:
         if os.path.isdir(path) or (os.path.lexists(path) and not opt.overwrite):
             raise UserError(f"{path} exists; use -overwrite to replace it, or change -save_data")
+    features = data.features_path(opt.save_data)
+    if os.path.lexists(features) and not os.path.isdir(features):
+        raise UserError(f"{features} is in the way: a directory is to be written there; change -save_data")
     check_writable(paths[-1])
     for path in inputs:
         if not os.path.isfile(path):
@@ -198,8 +201,8 @@ def read(opt: Any) -> list[Source]:
 def read_source(opt: Any, option: str) -> Source:
     """The questions of one file, with the annotations of another."""
     names = getattr(opt, f"{option}_questions"), getattr(opt, f"{option}_annotations")
-    questions = read_questions(names[0])
-    annotations = read_annotations(names[1])
+    print(f"reading {names[0]} and {names[1]}", flush=True)
+    questions, annotations = read_questions(names[0]), read_annotations(names[1])
     pairs = match(questions, annotations, names)
     losses = {"without an annotation": len(questions) - len(pairs)}
     return Source(*names, pairs, len(questions), len(annotations) - len(pairs), losses)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
@@ -66,15 +67,13 @@ def prepare(
         length: most words of a question; the rest is cut off.
     """
     index = {answer: i for i, answer in enumerate(answers)}
-    texts = [tokenise(question.text) for question, _ in pairs]
+    texts, labels, lines = [], [], []
+    for question, annotation in tqdm(pairs, "preparing questions", disable=None, unit=" questions"):
+        given = votes(annotation.answers)
+        texts.append(tokenise(question.text))
+        labels.append(sorted((index[answer], given[answer]) for answer in given if answer in index))
+        lines.append(line_of(question, annotation))
     numbers = [words.encode(text[:length]) or [UNKNOWN] for text in texts]
-    labels = [
-        sorted(
-            (index[answer], count) for answer, count in votes(annotation.answers).items() if answer in index
-        )
-        for _, annotation in pairs
-    ]
-    lines = [line_of(*pair) for pair in pairs]
     flat_labels = np.array([pair for own in labels for pair in own], np.int32).reshape(-1, 2)
     columns = Columns(
         question=np.array([question.id for question, _ in pairs], np.int64),

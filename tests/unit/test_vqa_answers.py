@@ -113,6 +113,18 @@ def test_contractions_are_as_many_as_the_official_tables():
     )
 
 
+pieces = st.sampled_from(
+    [*PUNCTUATION, *" .'\t\n", "5", "12", "A", "the", "none", "two", *CONTRACTIONS, "Star", "é"]
+)
+
+
+@examples(500)
+@given(st.lists(pieces, max_size=12).map("".join))
+def test_a_normalised_answer_stays_as_it_is(answer):
+    """So an answer of the vocabulary, when it is predicted, is scored as itself."""
+    assert normalise(normalise(answer)) == normalise(answer)
+
+
 def leaving_one_out(predicted, answers):
     """What the official evaluation describes: each annotator's view of the others, in turn."""
     if len(set(answers)) > 1:

@@ -1,5 +1,6 @@
 """Questions as numbers and back, labels in proportion to votes, and files that are not what they should be."""
 
+import ast
 import json
 from collections import Counter
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from onmt_varattn import vqa
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa.answers import normalise
 from onmt_varattn.vqa.data import Data, Part, fixed_labels
@@ -319,6 +321,23 @@ def test_unfinished_data_is_refused(tmp_path):
     (tmp_path / "broken.json").write_bytes(b"\xff{")
     with pytest.raises(UserError, match=r"broken\.json: not a file of vqa_preprocess"):
         Data.load(str(tmp_path / "broken"))
+
+
+def test_nothing_under_vqa_knows_opennmt_or_translation():
+    """Of our own modules, only those that know no model of text."""
+    forbidden = {f"onmt_varattn.{name}" for name in ("nmt", "plugin", "cli", "bin", "api", "opts", "serving")}
+    files = list(Path(vqa.__file__).parent.rglob("*.py"))
+    assert len(files) > 5
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                start = name.split(".")
+                assert start[0] not in ("onmt", "torchtext"), f"{path}: {name}"
+                assert ".".join(start[:2]) not in forbidden, f"{path}: {name}"
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path, prepared, monkeypatch):
