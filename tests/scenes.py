@@ -8,7 +8,7 @@ SIZES = "-word_vec_size 8 -rnn_size 12 -attention_size 10 -answer_vec_size 6"
 
 def prepare(directory, **settings):
     """Write scenes and what vqa_preprocess makes of them; returns the prefix."""
-    chosen = {"train_images": 40, "valid_images": 20, "feature_size": 24, "seed": 4, **settings}
+    chosen = {"train_images": 40, "valid_images": 20, "feature_size": 32, "seed": 4, **settings}
     write_scenes(Settings(**chosen), f"{directory}/scenes")
     words = [f"-image_features {directory}/scenes/trainval.tsv -save_data {directory}/data"]
     words.append("-answer_min_frequency 2")

@@ -84,8 +84,12 @@ class Categorical:
         return index, torch.log_softmax(top, dim=-1)
 
     def sample(self, samples: int) -> Tensor:
-        """Independent draws: R x S -> R x samples. No gradient."""
-        return torch.multinomial(self.probs.detach(), samples, replacement=True)
+        """Independent draws: R x S -> R x samples. No gradient.
+
+        Where scores are not finite anything is drawn: what comes of it is not finite either, and that is
+        for the caller to see. torch would give up, on CUDA together with the whole process.
+        """
+        return torch.multinomial(self.probs.detach().nan_to_num(nan=1.0), samples, replacement=True)
 
     def gumbel_sample(self, temperature: float, hard: bool = False) -> Tensor:
         """A relaxed draw softmax((log p + gumbel noise) / temperature), with gradient: ... x S.

@@ -86,7 +86,7 @@ def _infer(trained: Trained, words: list[str], regions: Regions, gold: Tensor) -
     """What the model believes of a question, once for each of some answers."""
     count = len(gold)
     encoded = torch.tensor(trained.words.encode(words))
-    features = torch.from_numpy(np.asarray(regions.features, np.float32))
+    features = torch.from_numpy(np.array(regions.features, np.float32))
     batch = Batch(
         index=[0] * count,
         questions=encoded.expand(count, -1),

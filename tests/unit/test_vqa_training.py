@@ -137,11 +137,11 @@ def options(**changes):
 
 
 def test_the_rate_falls_as_openNMTs_does():  # noqa: N802
-    from onmt.utils.optimizers import learning_rate_decay
+    from onmt.utils.optimizers import exponential_decay
 
     optimizer = Optimizer([torch.zeros(2, requires_grad=True)], options())
     for step in range(1, 20):
-        assert optimizer.learning_rate() == pytest.approx(0.1 * learning_rate_decay(step, 0.5, 3, 5))
+        assert optimizer.learning_rate() == pytest.approx(0.1 * exponential_decay(step, 0.5, 3, 5))
         optimizer.step += 1
 
 

@@ -1,0 +1,405 @@
+"""Training, scoring and asking models of visual question answering, from the command line on."""
+
+import json
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from onmt_varattn.bin import vqa_evaluate, vqa_train
+from onmt_varattn.vqa import checkpoint
+from onmt_varattn.vqa.answers import accuracy
+from onmt_varattn.vqa.data import Data, fixed_labels
+from onmt_varattn.vqa.evaluation import LABEL_SEED
+from onmt_varattn.vqa.trainer import Trainer
+from tests.conftest import call
+from tests.scenes import SIZES, prepare
+
+RUN = (
+    "-learning_rate 0.01 -dropout 0.2 -batch_size 16 -train_steps 30 -valid_steps 10 -report_every 7 "
+    "-save_checkpoint_steps 9 -seed 5"
+)
+SAMPLED = "-attention variational -attention_estimator sample -baseline average"
+ALL = [
+    "-attention soft",
+    "-attention marginal",
+    "-attention hard -attention_estimator enum",
+    "-attention hard -attention_estimator sample",
+    "-attention variational -attention_estimator enum",
+    "-attention variational -attention_estimator sample",
+    "-attention variational -attention_estimator rws",
+    "-attention variational -attention_estimator vimco",
+    "-attention variational -attention_estimator gumbel",
+    "-attention variational -attention_estimator sum_and_sample",
+    "-attention variational -attention_estimator sparse",
+    "-attention variational -attention_estimator enum -posterior svi",
+    "-attention variational -attention_estimator enum -posterior savi",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return prepare(tmp_path_factory.mktemp("scenes"), draw_images=1)
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A variational model that has seen a little."""
+    prefix = str(tmp_path_factory.mktemp("model") / "m")
+    train(data, prefix, "-attention variational -attention_estimator enum")
+    return f"{prefix}_step_30.pt"
+
+
+def train(data, prefix, flags=SAMPLED, run=RUN):
+    return call(vqa_train.main, *f"-data {data} -save_model {prefix} {SIZES} {run} {flags}".split())
+
+
+def content(prefix, step=30):
+    saved = checkpoint.load(f"{prefix}_step_{step}.pt")
+    moments = {
+        f"optim.{index}.{name}": value
+        for index, state in saved["optim"]["optimizer"]["state"].items()
+        for name, value in state.items()
+    }
+    return {
+        **saved["model"],
+        **moments,
+        "stream": saved["training"]["stream"],
+        "carried": saved["training"]["carried"],
+    }
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+def metrics(prefix):
+    with open(f"{prefix}.metrics.jsonl") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture
+def at_step(monkeypatch):
+    """Do something when a step begins: `at_step(12, action)`."""
+    actions = {}
+    stock = Trainer._step
+
+    def step(self, batch):
+        actions.pop(self.optimizer.step + 1, lambda: None)()
+        return stock(self, batch)
+
+    monkeypatch.setattr(Trainer, "_step", step)
+    return actions.__setitem__
+
+
+@pytest.mark.parametrize("flags", ALL)
+def test_every_objective_trains_validates_and_is_scored(data, tmp_path, flags):
+    prefix = str(tmp_path / "m")
+    assert (
+        train(data, prefix, flags, "-train_steps 6 -valid_steps 3 -report_every 2 -batch_size 16 -dropout 0")
+        == 0
+    )
+    lines = metrics(prefix)
+    assert [(line["part"], line["step"]) for line in lines] == [
+        ("train", 2), ("valid", 3), ("train", 4), ("train", 6), ("valid", 6),
+    ]  # fmt: skip
+    assert all(
+        math.isfinite(line["nll"]) and line["ppl"] == pytest.approx(math.exp(line["nll"])) for line in lines
+    )
+    valid = lines[-1]
+    if "variational" in flags:
+        assert valid["elbo"] <= -valid["nll"] + 1e-5  # the bound is one
+        assert valid["elbo"] == pytest.approx(-valid["xent"] - valid["kl"], abs=1e-5)
+    out = str(tmp_path / "out.json")
+    assert (
+        call(vqa_evaluate.main, *f"-model {prefix}_step_6.pt -data {data} -part valid -json {out}".split())
+        == 0
+    )
+    result = json.load(open(out))["models"][0]
+    natural = "soft" if flags == "-attention soft" else "exact"
+    assert result["natural"] == natural
+    assert result["nll"][natural] == pytest.approx(valid["nll"], abs=1e-5)
+    assert result["accuracy"][natural] == pytest.approx(valid["accuracy"])
+    assert result["prior_entropy"] == pytest.approx(valid["prior_entropy"], abs=1e-5)
+    assert result["nll"].keys() == {"exact", "soft", "kmax1", "kmax2", "kmax5"}
+
+
+def test_scores_are_those_of_a_plain_loop(data, trained, tmp_path):
+    out, answers = str(tmp_path / "out.json"), str(tmp_path / "answers.json")
+    words = f"-model {trained} -data {data} -kmax 3 -json {out} -predictions {answers} -batch_size 7"
+    assert call(vqa_evaluate.main, *words.split()) == 0
+    result = json.load(open(out))["models"][0]
+    loaded = checkpoint.Trained(trained, torch.device("cpu"))
+    prepared = Data.load(data)
+    part, model = prepared.part("test"), loaded.model
+    labels = fixed_labels(part, LABEL_SEED)
+    totals = {name: [] for name in ("nll", "expected", "kmax3", "score", "entropy", "exact_entropy")}
+    predictions = []
+    for i in range(len(part)):
+        batch = part.batch([i])
+        with torch.no_grad():
+            positions = model(batch)
+            prior = torch.softmax(positions.prior[0].double(), 0)
+            states = torch.tanh(
+                model.emission.query(positions.queries) + model.emission.context(batch.features[0])
+            )
+            probs = torch.softmax(model.vocabulary(states).double(), 1)  # S x V
+        mixture = prior @ probs
+        predictions.append(prepared.answers[int(mixture.argmax())])
+        entry = part.entry(i)
+        totals["score"].append(accuracy(predictions[-1], entry["answers"]))
+        if labels[i] < 0:
+            continue
+        totals["nll"].append(-math.log(mixture[labels[i]]))
+        _, known, shares = part.shares([i])
+        totals["expected"].append(-(torch.from_numpy(shares) * mixture[known].log()).sum().item())
+        kept = prior.topk(min(3, len(prior)))
+        totals["kmax3"].append(-math.log((kept.values / kept.values.sum()) @ probs[kept.indices, labels[i]]))
+        totals["entropy"].append(-(prior * prior.log()).sum().item())
+        posterior = prior * probs[:, labels[i]]
+        posterior = posterior / posterior.sum()
+        totals["exact_entropy"].append(-(posterior * posterior.log()).sum().item())
+    mean = {name: float(np.mean(values)) for name, values in totals.items()}
+    assert result["nll"]["exact"] == pytest.approx(mean["nll"], abs=1e-5)
+    assert result["nll"]["kmax3"] == pytest.approx(mean["kmax3"], abs=1e-5)
+    assert result["expected_nll"]["exact"] == pytest.approx(mean["expected"], abs=1e-5)
+    assert result["accuracy"]["exact"] == pytest.approx(100 * mean["score"])
+    assert result["prior_entropy"] == pytest.approx(mean["entropy"], abs=1e-5)
+    assert result["exact_posterior_entropy"] == pytest.approx(mean["exact_entropy"], abs=1e-5)
+    assert (result["questions"], result["labelled"]) == (len(part), len(totals["nll"]))
+    written = json.load(open(answers))
+    assert [line["answer"] for line in written] == predictions
+    assert [line["question_id"] for line in written] == [
+        part.entry(i)["question_id"] for i in range(len(part))
+    ]
+    kinds = {part.entry(i)["answer_type"] for i in range(len(part))}
+    assert result["accuracy_by_type"].keys() == kinds
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_goes_on_bit_for_bit(data, tmp_path, at_step, number, capsys):
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    assert train(data, whole) == 0
+    at_step(13, lambda: os.kill(os.getpid(), number))
+    assert train(data, parts) == 128 + number
+    assert "stopped after step 13, which is saved; -resume goes on" in capsys.readouterr().err
+    assert train(data, parts, f"{SAMPLED} -resume") == 0
+    assert same(content(whole), content(parts)) == []
+    assert metrics(whole) == metrics(parts)
+    assert os.readlink(f"{whole}_best.pt").replace("whole", "parts") == os.readlink(f"{parts}_best.pt")
+    assert train(data, parts, f"{SAMPLED} -resume") == 0
+
+
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_step):
+    class KilledError(BaseException):
+        pass
+
+    def kill():
+        raise KilledError
+
+    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
+    assert train(data, whole) == 0
+    at_step(24, kill)
+    with pytest.raises(KilledError):
+        vqa_train.main(f"-data {data} -save_model {parts} {SIZES} {RUN} {SAMPLED}".split())
+    with open(f"{parts}_step_20.pt", "r+b") as file:
+        file.truncate(1000)
+    assert train(data, parts, f"{SAMPLED} -resume") == 0
+    assert same(content(whole), content(parts)) == []
+    assert metrics(whole) == metrics(parts)
+
+
+def test_resuming_another_run_is_refused(data, tmp_path, capsys):
+    prefix = str(tmp_path / "m")
+    assert train(data, prefix, run="-train_steps 2") == 0
+    assert train(data, prefix, f"{SAMPLED} -resume", run="-train_steps 3 -rnn_size 14 -seed 2") == 2
+    said = capsys.readouterr().err
+    assert "-rnn_size 14" in said
+    assert "-rnn_size 12" in said
+    assert "-seed 2" in said
+    assert len([line for line in said.strip().splitlines() if "INFO" not in line]) == 1
+
+
+def test_a_bad_step_is_left_out_and_counted(data, tmp_path, monkeypatch, capsys):
+    stock = Trainer._step
+
+    def poisoned(self, batch):
+        if self.optimizer.step + 1 in (3, 4):
+            batch.features[0, 0, 0] = float("inf")
+        return stock(self, batch)
+
+    monkeypatch.setattr(Trainer, "_step", poisoned)
+    prefix = str(tmp_path / "m")
+    assert train(data, prefix, run="-train_steps 6 -batch_size 16") == 0
+    said = capsys.readouterr().err
+    assert "Step 3 is left out: its loss is not finite. Questions: " in said
+    assert "Left out: 2 steps, 32 questions in all." in said
+    assert all(
+        torch.isfinite(value).all() for value in checkpoint.load(f"{prefix}_step_6.pt")["model"].values()
+    )
+    assert train(data, str(tmp_path / "n"), run="-train_steps 6 -batch_size 16 -bad_steps_limit 2") == 1
+
+
+def test_early_stopping_and_the_best_checkpoint(data, tmp_path):
+    prefix = str(tmp_path / "m")
+    run = "-train_steps 60 -valid_steps 2 -early_stopping 2 -learning_rate 0.5 -save_checkpoint_steps 0 -dropout 0"
+    assert train(data, prefix, "-attention soft", run) == 0
+    valid = {line["step"]: line["nll"] for line in metrics(prefix) if line["part"] == "valid"}
+    last, best = max(valid), min(valid, key=valid.get)
+    assert last < 60
+    assert last == best + 4
+    assert os.readlink(f"{prefix}_best.pt") == f"m_step_{best}.pt"
+    assert sorted(checkpoint.saving.checkpoints_of(prefix)) == sorted({best, last})
+
+
+def test_word_vectors_are_where_training_starts(data, tmp_path):
+    words = Data.load(data).words
+    known = words.words[3]
+    (tmp_path / "glove.txt").write_text(f"{known} {' '.join(['0.25'] * 8)}\n")
+    prefix = str(tmp_path / "m")
+    assert (
+        train(
+            data,
+            prefix,
+            f"-attention soft -embeddings {tmp_path}/glove.txt",
+            "-train_steps 1 -learning_rate 0",
+        )
+        == 0
+    )
+    assert (
+        checkpoint.load(f"{prefix}_step_1.pt")["model"]["embeddings.weight"][words.index(known)].tolist()
+        == [0.25] * 8
+    )
+
+
+def test_curves_for_tensorboard(data, tmp_path):
+    run = f"-train_steps 4 -valid_steps 2 -report_every 2 -tensorboard -tensorboard_log_dir {tmp_path}/curves"
+    assert train(data, str(tmp_path / "m"), run=run) == 0
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "curves"))
+    events.Reload()
+    assert {"progress/nll", "valid/nll", "valid/accuracy", "valid/kl"} <= set(events.Tags()["scalars"])
+    written = [line["nll"] for line in metrics(str(tmp_path / "m")) if line["part"] == "valid"]
+    assert [event.value for event in events.Scalars("valid/nll")] == pytest.approx(written, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("-attention variatonal", "invalid choice: 'variatonal'"),
+        ("-atention soft", "did you mean -attention?"),
+        ("-attention relaxed", "invalid choice: 'relaxed'"),
+        (
+            "-attention soft -attention_estimator enum",
+            "-attention_estimator enum does not go with -attention soft",
+        ),
+        ("-attention hard -posterior svi", "-posterior does not go with -attention hard"),
+        (
+            "-attention variational -posterior svi -attention_estimator sample",
+            "-posterior svi does not go with",
+        ),
+        ("-rnn_size 0", "-rnn_size 0 must be at least 1"),
+        ("-dropout 1", "-dropout 1.0 must be at least 0 and below 1"),
+        ("-gpu_ranks 0 1", "questions are trained in one process"),
+        ("-gpu_ranks 0", "torch finds no CUDA device"),
+        ("-data nowhere/d", "nowhere/d.json: cannot be read"),
+        ("-embeddings nowhere.txt", "-embeddings nowhere.txt: cannot be read"),
+        ("-save_model /proc/none/m", "cannot be written"),
+        ("-global_attention dot", "-global_attention dot"),
+        ("-learning_rate nan", "is not a finite number"),
+    ],
+)
+def test_a_mistake_is_one_sentence(data, tmp_path, flags, said, capsys):
+    assert train(data, str(tmp_path / "m"), flags, run="-train_steps 1") == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len([line for line in err.strip().splitlines() if "INFO" not in line]) == 1
+    assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("", "give -data to score, or -image_features and -question to ask"),
+        ("-data D -question what", "-data scores, -question asks"),
+        ("-question what", "-image_features is needed too"),
+        ("-image_features F", "-question is needed too"),
+        ("-image_features F -question what -image_id 77", "there is no image 77 in it"),
+        ("-image_features F -question what", "it has several images; choose one with -image_id"),
+        ("-image_features F -image_id 1 -question ???", "there is no word in it"),
+        ("-data D -kmax -1", "-kmax -1 must not be negative"),
+        ("-data D -batch_size 0", "-batch_size 0 must be at least 1"),
+        ("-data D -image x.png", "-image goes with -question"),
+        ("-data nowhere", "nowhere.json: cannot be read"),
+        ("-data D -gpu 0", "torch finds no CUDA device"),
+        ("-data D -json /proc/none/x", "cannot be written"),
+    ],
+)
+def test_a_mistake_in_scoring_or_asking_is_one_sentence(data, trained, flags, said, capsys):
+    features = data.replace("/data", "/scenes/trainval.tsv")
+    words = [{"D": data, "F": features}.get(word, word) for word in flags.split()]
+    assert call(vqa_evaluate.main, "-model", trained, *words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_models_of_other_kinds_and_data_are_refused(data, trained, tmp_path, capsys):
+    torch.save({"model": {}, "generator": {}}, tmp_path / "other.pt")
+    assert call(vqa_evaluate.main, *f"-model {tmp_path}/other.pt -data {data}".split()) == 2
+    assert "not a visual question answering model: it has no 'vqa'" in capsys.readouterr().err
+    other = prepare(tmp_path, train_images=30, seed=9)
+    capsys.readouterr()
+    assert call(vqa_evaluate.main, *f"-model {trained} -data {other}".split()) == 2
+    assert "its words and answers are not those of -data" in capsys.readouterr().err
+
+
+def test_asking_gives_the_answers_that_scoring_gives(data, trained, tmp_path, capsys):
+    prepared = Data.load(data)
+    part = prepared.part("train")
+    i = next(i for i in range(len(part)) if part.entry(i)["image_id"] == 1)
+    question, features = part.entry(i)["question"], data.replace("/data", "/scenes/trainval.tsv")
+    out, drawn = str(tmp_path / "out.json"), str(tmp_path / "boxes.png")
+    image = data.replace("/data", "/scenes/images/COCO_train2014_000000000001.png")
+    words = f"-model {trained} -image-features {features} -image_id 1 -json {out} -image {image} -draw {drawn} -top 3"
+    assert call(vqa_evaluate.main, *words.split(), "-question", question) == 0
+    said = capsys.readouterr().out
+    found = json.load(open(out))
+    loaded = checkpoint.Trained(trained, torch.device("cpu"))
+    batch = part.batch([i])
+    model = loaded.model
+    with torch.no_grad():
+        positions = model(batch)
+        prior = torch.softmax(positions.prior[0], 0)
+        states = torch.tanh(
+            model.emission.query(positions.queries) + model.emission.context(batch.features[0])
+        )
+        probs = torch.softmax(model.vocabulary(states), 1)
+    best = (prior @ probs).topk(3)
+    assert found["prior"] == pytest.approx(prior.tolist(), abs=1e-5)
+    for answer, index, probability in zip(
+        found["answers"], best.indices.tolist(), best.values.tolist(), strict=True
+    ):
+        assert answer["answer"] == prepared.answers[index]
+        assert answer["probability"] == pytest.approx(probability, abs=1e-5)
+        joint = prior * probs[:, index]
+        assert answer["exact_posterior"] == pytest.approx((joint / joint.sum()).tolist(), abs=1e-5)
+        batch.gold = torch.tensor([index])
+        with torch.no_grad():
+            q = torch.softmax(model(batch).posterior[0], 0)
+        assert answer["posterior"] == pytest.approx(q.tolist(), abs=1e-5)
+        assert f"{100 * probability:6.2f} %  {prepared.answers[index]}" in said
+    assert open(drawn, "rb").read(8) == b"\x89PNG\r\n\x1a\n"
+    assert f"drawn: {drawn}" in said
+
+
+def test_features_of_another_size_are_refused(trained, tmp_path, capsys):
+    np.savez(tmp_path / "7.npz", features=np.ones((3, 5), np.float32), boxes=np.ones((3, 4), np.float32))
+    words = ["-model", trained, "-image_features", str(tmp_path), "-question", "what color is it"]
+    assert call(vqa_evaluate.main, *words) == 2
+    assert "image 7: features of size 5, where" in capsys.readouterr().err
