@@ -19,6 +19,9 @@ COMMANDS = [
     "train",
     "translate",
     "translate_dynamic",
+    "vqa_evaluate",
+    "vqa_preprocess",
+    "vqa_train",
 ]
 
 setup(
@@ -41,6 +44,7 @@ setup(
         "subword-nmt",
         "tqdm",
         "matplotlib",
+        "pillow",
         "entmax",
         "h5py",
         "pillow",

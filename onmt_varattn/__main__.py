@@ -19,6 +19,7 @@ PACKAGES = [
     "subword-nmt",
     "entmax",
     "matplotlib",
+    "h5py",
 ]
 OLDEST_TORCH = (2, 6)
 

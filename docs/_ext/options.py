@@ -21,6 +21,9 @@ from onmt_varattn.bin.release_model import release_parser
 from onmt_varattn.bin.server import server_parser
 from onmt_varattn.bin.train import train_parser
 from onmt_varattn.bin.translate import translate_parser
+from onmt_varattn.bin.vqa_evaluate import vqa_evaluate_parser
+from onmt_varattn.bin.vqa_preprocess import vqa_preprocess_parser
+from onmt_varattn.bin.vqa_train import vqa_train_parser
 from onmt_varattn.cli import Parser
 
 MARKER = "<!-- options of all commands -->"
@@ -42,6 +45,9 @@ def parsers() -> dict[str, Parser]:
         "onmt_average_models": average_parser(),
         "onmt_release_model": release_parser(),
         "onmt_server": server_parser(),
+        "onmt_vqa_preprocess": vqa_preprocess_parser(),
+        "onmt_vqa_train": vqa_train_parser(),
+        "onmt_vqa_evaluate": vqa_evaluate_parser(),
     }
 
 
