@@ -44,7 +44,6 @@ setup(
         "subword-nmt",
         "tqdm",
         "matplotlib",
-        "pillow",
         "entmax",
         "h5py",
         "pillow",
