@@ -19,6 +19,12 @@ from tests.regions import FORMATS, draw, tsv_line, write_tsv
 IMAGES = [9, 131, 25, 7, 1000000, 77, 78]
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_disks(monkeypatch):
+    """No test cuts the power, and waiting took most of their time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def often(monkeypatch):
     """A journal after every image."""
