@@ -12,7 +12,7 @@ from onmt_varattn.vqa.drawing import FRAME, POSTERIOR, PRIOR, _figure, draw_answ
 from onmt_varattn.vqa.regions import Regions
 
 SVG = "{http://www.w3.org/2000/svg}"
-BOXES = np.array([[10, 20, 110, 80], [0, 0, 200, 100], [150, 50, 190, 95], [20, 60, 60, 90]], "f4")
+BOXES = np.array([[10, 20, 110, 80], [0, 0, 200, 100], [192, 96, 200, 100], [20, 60, 60, 90]], "f4")
 REGIONS = Regions(7, 200, 100, BOXES, np.zeros((4, 3), "f4"))
 PANELS = {
     "prior": np.array([0.25, 0.15, 0.6, 0.0]),
@@ -101,7 +101,9 @@ def test_pixels_of_image_and_box(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 def test_long_texts_stay_inside_the_figure(count):
-    panels = {f"q(z | a rather long answer of many words, {n})": np.full(4, 0.25) for n in range(count)}
+    panels = {
+        f"q(z | {n}, {'a rather long answer of many words ' * 2})": np.full(4, 0.25) for n in range(count)
+    }
     figure = _figure("what does the man to the left hold " * 9, REGIONS, ANSWERS * 9, panels, None)
     figure.canvas.draw()
     width, height = figure.bbox.width, figure.bbox.height

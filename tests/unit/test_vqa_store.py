@@ -19,6 +19,12 @@ from tests.regions import FORMATS, draw, tsv_line, write_tsv
 IMAGES = [9, 131, 25, 7, 1000000, 77, 78]
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_disks(monkeypatch):
+    """No test cuts the power, and waiting took most of their time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def often(monkeypatch):
     """A journal after every image."""
@@ -231,6 +237,31 @@ def test_another_plan_starts_anew(tmp_path, monkeypatch, often, changed, finishe
     report = build_store(**plan, directory=str(tmp_path / "store"))
     assert report == build_store(**plan, directory=str(tmp_path / "fresh"))
     assert contents(tmp_path / "store") == contents(tmp_path / "fresh")
+
+
+def test_a_store_that_is_replaced_is_unfinished(tmp_path, monkeypatch, often):
+    paths, wanted = messy_sources(tmp_path)
+    build_store(paths, wanted, str(tmp_path / "store"), "float32")
+    interrupted(paths, wanted, tmp_path / "store", "float16", monkeypatch)
+    with pytest.raises(UserError, match="unfinished store"):
+        Store(str(tmp_path / "store"))
+
+
+def test_the_journal_counts_only_what_is_on_disk(tmp_path, monkeypatch, often):
+    """In the file system at least: what a kill cannot take any more."""
+    paths, wanted = messy_sources(tmp_path)
+    write, seen = building._Build._write, []
+
+    def looking(build, name, content):
+        if name == building.JOURNAL and build.progress.images:
+            sizes = {name: (tmp_path / "store" / name).stat().st_size for name in build._lengths()}
+            seen.append((sizes, build._lengths()))
+        write(build, name, content)
+
+    monkeypatch.setattr(building._Build, "_write", looking)
+    build_store(paths, wanted, str(tmp_path / "store"), "float32")
+    assert len(seen) > 8
+    assert all(sizes == lengths for sizes, lengths in seen)
 
 
 def test_a_finished_store_is_not_built_again(tmp_path, monkeypatch):
