@@ -203,7 +203,7 @@ def test_a_third_of_the_questions_hesitate_and_yes_is_as_frequent_as_no(read):
     assert kinds["none"] > sum(kinds.values()) / 10
     answers = Counter(answer for entry in read["gold.json"].values() for answer in entry["boxes"])
     count = answers["yes"] + answers["no"]
-    assert abs(answers["yes"] / count - 0.5) < 4 * 0.5 / count**0.5 + 0.1  # few scenes of one colour
+    assert abs(answers["yes"] / count - 0.5) < 4 * 0.5 / count**0.5
 
 
 def test_mistakes_are_never_right_and_there_is_always_one(asked):
@@ -325,6 +325,18 @@ def test_features_without_noise_are_the_sum_of_their_attributes(scenes):
         np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_noise_has_the_standard_deviation_asked_for_and_ends_at_zero(scenes):
+    clean, noisy = (
+        np.concatenate([features(scene, 1, 128, noise) for scene in scenes[:100]]) for noise in (0, 0.5)
+    )
+    drawn = (noisy - clean)[clean > 3]  # six standard deviations from zero
+    assert abs(drawn.mean()) < 4 * 0.5 / drawn.size**0.5
+    assert abs(drawn.std() - 0.5) < 4 * 0.5 / (2 * drawn.size) ** 0.5
+    at_zero = noisy[clean == 0]
+    assert at_zero.min() == 0
+    assert abs((at_zero == 0).mean() - 0.5) < 4 * 0.5 / at_zero.size**0.5
+
+
 def test_the_nearest_clean_box_has_the_colour_and_shape_of_a_noisy_one(scenes):
     default = Settings()
     places = [(x, y, x + 60, y + 60) for x in (60, 290, 500) for y in (50, 210, 370)]
@@ -428,8 +440,8 @@ def test_outlines_have_the_area_of_their_shape():
         ({"train_images": 0}, "-train_images 0: expected 1 to 999,999"),
         ({"valid_images": -1}, "-valid_images -1: expected 1 to 999,999"),
         ({"train_images": 1_000_000}, "-train_images 1000000"),
-        ({"questions_per_image": 0}, "-questions_per_image 0: expected 1 to 24"),
-        ({"questions_per_image": 25}, "-questions_per_image 25"),
+        ({"questions_per_image": 0}, "-questions_per_image 0: expected 1 to 25"),
+        ({"questions_per_image": 26}, "-questions_per_image 26"),
         ({"feature_size": 31}, "-feature_size 31: expected 32"),
         ({"feature_noise": -0.1}, "-feature_noise -0.1: expected 0 to 100"),
         ({"boxes": (6, 12)}, "-boxes 6 12: expected two numbers from 7"),
@@ -449,7 +461,7 @@ def test_the_bounds_themselves_are_taken(tmp_path):
         1, 1, MOST_QUESTIONS, feature_size=32, feature_noise=0, boxes=(7, 7), draw_images=5, seed=0
     )
     corpus = write_scenes(settings, str(tmp_path))
-    assert [len(questions) for questions in corpus.questions.values()] == [24, 24]
+    assert [len(questions) for questions in corpus.questions.values()] == [25, 25]
     assert len(os.listdir(tmp_path / "images")) == 2
 
 

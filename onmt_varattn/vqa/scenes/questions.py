@@ -101,6 +101,7 @@ KNOWLEDGE = (
     ("is a", "circle round", "yes"),
     ("is a", "square round", "no"),
     ("is a", "triangle round", "no"),
+    ("is a", "star round", "no"),
     ("is a", "ball round", "yes"),
     ("does a", "square have corners", "yes"),
     ("does a", "triangle have corners", "yes"),
