@@ -190,13 +190,10 @@ class _Build:
             yield files
 
     def _is_whole(self, description: dict[str, Any]) -> bool:
-        """Whether a finished store is of this plan, and its data are as long as they were."""
-        boxes, size = description["boxes"], description["feature_size"]
-        lengths = {FEATURES: boxes * size * self.dtype.itemsize, BOXES: boxes * 16}
-        return (
-            description["plan"] == self.plan
-            and all(self._size(name) == length for name, length in lengths.items())
-            and self._size(IMAGES) > 0
+        """Whether a finished store is of this plan, and its files are as long as they were."""
+        lengths = description["bytes"].items()
+        return description["plan"] == self.plan and all(
+            self._size(name) == length for name, length in lengths
         )
 
     def _lengths(self) -> dict[str, int]:
@@ -287,6 +284,7 @@ class _Build:
             "dtype": self.plan["dtype"],
             "images": progress.images,
             "boxes": progress.boxes,
+            "bytes": {name: self._size(name) for name in (FEATURES, BOXES, IMAGES)},
             "left_out": {name: asdict(reason) for name, reason in progress.left_out.items()},
             "plan": self.plan,
         }

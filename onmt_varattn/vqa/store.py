@@ -2,6 +2,7 @@
 
 import json
 import os
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,21 +43,16 @@ class Store:
         self.directory = directory
         description = self._description()
         self.feature_size: int = description["feature_size"]
-        images, boxes, dtype = description["images"], description["boxes"], np.dtype(description["dtype"])
-        self._check_size(FEATURES, boxes * self.feature_size * dtype.itemsize)
-        self._check_size(BOXES, boxes * 16)
-        with self._index() as index:
-            self.images, self._starts = index["ids"], index["starts"]
-            self.sizes = np.stack([index["widths"], index["heights"]], 1)
-        if len(self.images) != images or len(self._starts) != images + 1 or self._starts[-1] != boxes:
-            raise self._damaged(f"{IMAGES} has {len(self.images):,} images, and {DESCRIPTION} {images:,}")
+        for name, length in description["bytes"].items():
+            self._check_size(name, length)
+        self._read_index()
         self.row_of: dict[int, int] = {image: row for row, image in enumerate(self.images.tolist())}
         self.box_counts = np.diff(self._starts)
         self.most_boxes = int(self.box_counts.max())
         # Copy on write: torch asks for memory that could be written, and nothing is.
-        features = np.memmap(self._path(FEATURES), dtype, "c", shape=(boxes, self.feature_size))
-        self._features = torch.from_numpy(features)
-        self._boxes = np.memmap(self._path(BOXES), "<f4", "r", shape=(boxes, 4))
+        features = np.memmap(self._path(FEATURES), description["dtype"], "c")
+        self._features = torch.from_numpy(features.reshape(-1, self.feature_size))
+        self._boxes = np.memmap(self._path(BOXES), "<f4", "r").reshape(-1, 4)
 
     def batch(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Features of some images, with as many boxes as the largest of them has.
@@ -96,10 +92,12 @@ class Store:
             raise self._damaged(f"version {description.get('version')} in {DESCRIPTION} is not {VERSION}")
         return description
 
-    def _index(self) -> Any:
+    def _read_index(self) -> None:
         try:
-            return np.load(self._path(IMAGES), allow_pickle=False)
-        except (OSError, ValueError) as error:
+            with np.load(self._path(IMAGES), allow_pickle=False) as index:
+                self.images, self._starts = index["ids"], index["starts"]
+                self.sizes = np.stack([index["widths"], index["heights"]], 1)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise self._damaged(f"{IMAGES} cannot be read ({error})") from None
 
     def _check_size(self, name: str, expected: int) -> None:

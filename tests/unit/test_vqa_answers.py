@@ -62,6 +62,7 @@ def test_each_mark_is_a_space_between_letters_and_nothing_beside_a_space():
     [
         ("Yes!", "yes"),
         ("  The\tRed\nStar. ", "red star"),
+        (" -red-star", "red star"),  # outer spaces go first, so that no hyphen is beside one
         ("a", ""),
         ("two", "2"),
         ("None", "0"),

@@ -265,6 +265,7 @@ def rewrite(path, change):
         lambda arrays: arrays.update(labels=arrays["labels"] - 1),
         lambda arrays: arrays.update(votes=arrays["votes"][1:]),
         lambda arrays: arrays.update(label_starts=arrays["label_starts"][::-1]),
+        lambda arrays: arrays.update(word_starts=np.r_[0, 0, arrays["word_starts"][2:]]),
         lambda arrays: arrays.update(word_starts=np.sort(arrays["word_starts"] * 0)),
         lambda arrays: arrays.update(line_starts=arrays["line_starts"][1:]),
     ],

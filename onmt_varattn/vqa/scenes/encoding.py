@@ -12,7 +12,8 @@ from onmt_varattn.vqa.scenes.scene import COLOURS, COLUMNS, RADII, ROWS, SHAPES,
 
 ATTRIBUTES = ("thing", "background", *COLOURS, *SHAPES, *RADII, *ROWS, *COLUMNS)
 DETECTOR = 1706  # seed of the attributes' vectors, which are the same for all scenes of a feature size
-SCALE = 0.25  # of these vectors, so that features are about as large as those of a trained detector
+ACTIVE = 1 / 8  # share of the features that an attribute shows in
+SMALLEST = 32  # feature size, for attributes to be told apart
 
 
 def attributes(box: Box) -> np.ndarray:
@@ -24,10 +25,10 @@ def attributes(box: Box) -> np.ndarray:
 
 @lru_cache
 def vectors(feature_size: int) -> np.ndarray:
-    """One non-negative vector an attribute: A x F."""
+    """One vector an attribute, non-negative and sparse as those of a detector are: A x F."""
     draw = np.random.default_rng([DETECTOR, feature_size])
     drawn = np.abs(draw.standard_normal((len(ATTRIBUTES), feature_size), np.float32))
-    return np.float32(SCALE) * drawn
+    return drawn * (drawn >= np.quantile(drawn, 1 - ACTIVE, axis=1, keepdims=True))
 
 
 def features(scene: Scene, seed: int, feature_size: int, noise: float) -> np.ndarray:

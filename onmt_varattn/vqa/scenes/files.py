@@ -20,7 +20,7 @@ from tqdm import tqdm
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
 from onmt_varattn.vqa.scenes.annotators import Answer, annotate, answer_type, majority
-from onmt_varattn.vqa.scenes.encoding import ATTRIBUTES, features
+from onmt_varattn.vqa.scenes.encoding import SMALLEST, features
 from onmt_varattn.vqa.scenes.pictures import draw_picture
 from onmt_varattn.vqa.scenes.questions import MOST_QUESTIONS, Question, ask
 from onmt_varattn.vqa.scenes.scene import HEIGHT, MOST_THINGS, WIDTH, Scene, draw_scene
@@ -55,7 +55,7 @@ class Settings:
     valid_images: int = 800
     questions_per_image: int = 4
     feature_size: int = 128
-    feature_noise: float = 0.35
+    feature_noise: float = 0.5
     boxes: tuple[int, int] = (10, 16)
     draw_images: int = 0
     seed: int = 1
@@ -65,7 +65,7 @@ class Settings:
             "train_images": (1, MOST_IMAGES),
             "valid_images": (1, MOST_IMAGES),
             "questions_per_image": (1, MOST_QUESTIONS),
-            "feature_size": (len(ATTRIBUTES), 65_536),
+            "feature_size": (SMALLEST, 65_536),
             "feature_noise": (0, 100),
             "draw_images": (0, MOST_IMAGES),
             "seed": (0, 2**63 - 1),

@@ -13,7 +13,7 @@ ROWS = ("top", "middle", "bottom")
 COLUMNS = ("left", "center", "right")
 FEWEST_THINGS, MOST_THINGS = 4, 7  # in a scene
 MARGIN = 12  # pixels between a thing's centre and the next row or column, so that its place is plain
-TRIES = 20  # places looked at for a thing; the one with the least overlap is taken
+TRIES = 20  # places looked at for a thing
 
 Corners = tuple[int, int, int, int]  # x1, y1, x2, y2, in pixels
 
@@ -81,8 +81,15 @@ def overlap(first: Corners, second: Corners) -> int:
 
 
 def _free_place(radius: int, others: Sequence[Box], draw: random.Random) -> Corners:
-    places = [_place(radius, draw) for _ in range(TRIES)]
-    return min(places, key=lambda place: sum(overlap(place, other.corners) for other in others))
+    """A place where nothing is yet or, after many tries, the one with the least overlap."""
+    tried = []
+    for _ in range(TRIES):
+        place = _place(radius, draw)
+        shared = sum(overlap(place, other.corners) for other in others)
+        if not shared:
+            return place
+        tried.append((shared, place))
+    return min(tried)[1]
 
 
 def _place(radius: int, draw: random.Random) -> Corners:
