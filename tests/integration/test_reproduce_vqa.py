@@ -1,6 +1,7 @@
-"""tools/reproduce.py with a recipe of visual question answering, on commands that only write files."""
+"""tools/reproduce.py with a recipe of visual question answering; mostly on commands that only write files."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -151,3 +152,39 @@ def test_a_table_trains_the_rows_that_it_needs(recipe, tmp_path, capsys, table, 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 * (rows + 1), "and those that no table of the paper has"
     assert "mine.seed1" in lines[-1]
+
+
+def test_scenes_are_drawn_prepared_trained_on_and_put_into_tables(tmp_path):
+    """The real commands, from nothing; what they say fits the tables and the maths."""
+    out = tmp_path / "out"
+    words = load_recipe("vqa-toy", "${output}").prepare[1]
+    sizes = {"word_vec_size": 8, "rnn_size": 16, "attention_size": 16, "answer_vec_size": 8, "batch_size": 16}
+    recipe = write_recipe(
+        tmp_path / "small.yaml",
+        prepare=[
+            "tools/make_scenes.py -output ${output}/scenes -train_images 60 -valid_images 20 -feature_size 32",
+            " ".join([*words, "-answer_min_frequency 2"]),
+        ],
+        train={
+            "data": "${output}/data",
+            **sizes,
+            "train_steps": 6,
+            "valid_steps": 3,
+            "save_checkpoint_steps": 3,
+        },
+        rows={"variational_sample": {"attention": "variational"}},
+    )
+    assert call(reproduce.main, recipe, "-output", out) == 0
+    ((found,),) = json.loads((out / "results.json").read_text("utf-8"))["results"].values()
+    assert found["questions"] == 20 * 4 // 2, "half of the validation questions"
+    assert sorted(found["nll"]) == sorted(found["accuracy"]) == ["exact", "kmax1", "kmax5", "soft"]
+    assert found["elbo"] <= -found["nll"]["exact"] + 1e-6, "a bound"
+    assert 0 <= found["prior_entropy"] <= math.log(16) + 1e-6, "of at most 16 boxes"
+    row = f"| variational | E_q[log f] - KL | 1 sample | {found['nll']['exact']:.2f} | {found['accuracy']['exact']:.2f} |"
+    assert row in (out / "table1.md").read_text("utf-8")
+    assert f"| {found['elbo']:.3f} | {found['kl']:.3f} |" in (out / "table3.md").read_text("utf-8")
+    assert f"{found['nll']['kmax5']:.6g}" in (out / "kmax.csv").read_text("utf-8")
+    kinds = {
+        kind for kind in found["accuracy_by_type"] if kind in (out / "answer_types.md").read_text("utf-8")
+    }
+    assert kinds == found["accuracy_by_type"].keys() <= {"yes/no", "number", "other"}
