@@ -15,6 +15,7 @@ import torch
 
 from onmt_varattn.bin import train
 from onmt_varattn.nmt import checkpoint, loss
+from onmt_varattn.nmt.data import Share
 from onmt_varattn.nmt.trainer import Trainer
 from onmt_varattn.plugin import register
 from tests.conftest import ROOT, SIZES, call
@@ -313,3 +314,33 @@ def test_metrics_of_an_earlier_run_are_moved_aside(data, tmp_path):
         == before
         == (tmp_path / "m.metrics.jsonl").read_bytes()
     )
+
+
+@pytest.mark.parametrize("normalization", ["sents", "tokens"])
+def test_a_step_that_had_to_leave_a_half_out_is_the_step_of_the_other_half(
+    data, tmp_path, monkeypatch, normalization
+):
+    """The half that fits is weighted as a batch of its own: sgd moves by its mean gradient, not by less."""
+    stock_backward, stock_step = Trainer._backward, Trainer._train_step
+    flags = f"-attention soft -optim sgd -learning_rate 0.1 -max_grad_norm 0 -dropout 0 -normalization {normalization}"
+    run = [*words(data, tmp_path / "cramped", flags), "-train_steps", "1", "-valid_steps", "99"]
+
+    def cramped(self, share, normalization):
+        if share.examples[:1] != share.whole[1:2]:  # all but the second half
+            raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 byte")
+        return stock_backward(self, share, normalization)
+
+    def second_half_alone(self, shares, normalization, stop):
+        halves = [
+            Share(half.examples, half.examples, half.dataset) for half in (s.halves()[1] for s in shares)
+        ]
+        return stock_step(self, halves, self._amount(half.whole for half in halves), stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_backward", cramped)
+        assert call(train.main, *run) == 0
+    monkeypatch.setattr(Trainer, "_train_step", second_half_alone)
+    assert call(train.main, *run, "-save_model", f"{tmp_path}/alone") == 0
+    one, other = content(tmp_path / "cramped", 1), content(tmp_path / "alone", 1)
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=1e-5, atol=1e-7)

@@ -145,3 +145,14 @@ def test_the_misfit_of_a_categorical_is_the_divergence_from_one_that_stays():
     misfit = Categorical(own).misfit(Categorical(other)).sum()
     torch.testing.assert_close(misfit, Categorical(own).kl(Categorical(other)).sum())
     assert torch.autograd.grad(misfit, other, allow_unused=True) == (None,)
+
+
+def test_scores_that_are_not_finite_can_be_drawn_from_and_show_it():
+    scores = torch.tensor([[float("nan"), 0.0, 1.0], [0.0, 1.0, float("-inf")]])
+    q = Categorical(scores)
+    drawn = q.sample(50)
+    assert drawn.min() >= 0
+    assert drawn.max() <= 2
+    assert (drawn[1] < 2).all()
+    assert q.log_prob(drawn)[0].isnan().all()
+    assert q.log_prob(drawn)[1].isfinite().all()
