@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onmt_varattn.vqa.checkpoint import Trained
     from onmt_varattn.vqa.data import Batch, Data, Part
     from onmt_varattn.vqa.features import Regions
+    from onmt_varattn.vqa.gold import BoxScores
     from onmt_varattn.vqa.prediction import Answers
 
 BOXES_SHOWN = 3
@@ -43,6 +44,7 @@ def vqa_evaluate_parser() -> Parser:
         default=[0, 1, 2, 5],
         help="Mix the K most probable boxes, for each of these K. 0: all, which is done in any case.",
     )
+    add("gold", help="Compare boxes with this file's, such as the gold.json of tools/make_scenes.py.")
     add("json", help="Write all numbers to this file, too.")
     add("predictions", help="Write the answers in the official format of results here (for one model).")
     add("batch_size", type=int, default=128, help="Questions at a time.")
@@ -83,8 +85,9 @@ def check(opt: Any) -> None:
                 raise UserError(f"-{name} is needed too")
         if len(opt.model) > 1:
             raise UserError(f"-model: {len(opt.model)} were given, but one is asked")
-        if opt.predictions:
-            raise UserError("-predictions goes with -data; leave it out")
+        for name in ("predictions", "gold"):
+            if getattr(opt, name) is not None:
+                raise UserError(f"-{name} goes with -data; leave it out")
     else:
         for name in ("image", "draw", "image_id"):
             if getattr(opt, name) is not None:
@@ -116,12 +119,17 @@ def evaluate(opt: Any) -> None:
 def score(models: "Sequence[Trained]", opt: Any) -> None:
     """Score one model after the other, write and print."""
     from onmt_varattn.vqa.data import Data
+    from onmt_varattn.vqa.gold import BoxScores, read_gold
 
     data = Data.load(opt.data)
     part = data.part(opt.part)
+    gold = read_gold(opt.gold) if opt.gold else None
     for trained in models:
         check_fits(trained, data, opt)
-    results = [score_model(trained, data, part, opt) for trained in models]
+    results = []
+    for trained in models:
+        box_scores = None if gold is None else BoxScores(gold, data.answers, opt.gold)
+        results.append(score_model(trained, data, part, box_scores, opt))
     if opt.json:
         report = {"data": opt.data, "part": opt.part, "version": version(), "models": results}
         with atomic_write(opt.json) as file:
@@ -150,7 +158,9 @@ def check_fits(trained: "Trained", data: "Data", opt: Any) -> None:
         )
 
 
-def score_model(trained: "Trained", data: "Data", part: "Part", opt: Any) -> dict[str, Any]:
+def score_model(
+    trained: "Trained", data: "Data", part: "Part", box_scores: "BoxScores | None", opt: Any
+) -> dict[str, Any]:
     """All numbers of a model."""
     from onmt_varattn.attention import build_objective
     from onmt_varattn.vqa.evaluation import labelled_batches, measure, test_of, way_of
@@ -166,6 +176,7 @@ def score_model(trained: "Trained", data: "Data", part: "Part", opt: Any) -> dic
         data.answers,
         ways,
         counted(batches, len(part), trained.path),
+        box_scores=box_scores,
     )
     if opt.predictions:
         write_predictions(opt.predictions, part, [data.answers[i] for i in found.answers[natural]])
@@ -181,6 +192,7 @@ def score_model(trained: "Trained", data: "Data", part: "Part", opt: Any) -> dic
         "accuracy": found.accuracy,
         "accuracy_by_type": found.accuracy_by_type[natural],
         **{name: found.nats.get(name) for name in nats},
+        "boxes": None if box_scores is None else box_scores.means(),
         "questions": found.questions,
         "labelled": found.labelled,
     }
@@ -269,6 +281,8 @@ def tables(results: Sequence[dict[str, Any]]) -> str:
             [[r["model"], r["attention"], *(number(r[key], 3) for key in nats.values())] for r in results],
         ),
     ]
+    if results[0]["boxes"]:
+        parts.append(box_table(results))
     unlabelled = results[0]["questions"] - results[0]["labelled"]
     if unlabelled:
         parts.append(
@@ -276,6 +290,30 @@ def tables(results: Sequence[dict[str, Any]]) -> str:
             "count for accuracy, not for NLL, bound and entropies."
         )
     return "\n\n".join(parts) + "\n"
+
+
+def box_table(results: Sequence[dict[str, Any]]) -> str:
+    """Where models look, against gold boxes: two columns a kind of question and distribution."""
+    from onmt_varattn.bin.evaluate import number, table
+
+    columns = {
+        f"{kind}: {name}": (kind, of)
+        for kind in results[0]["boxes"]
+        for name, of in {"p": "prior", "q": "posterior", "exact": "exact"}.items()
+    }
+    rows = [
+        [r["model"], r["attention"]]
+        + [
+            " / ".join(number(r["boxes"][kind][measure].get(of), 1) for measure in ("mass", "hit"))
+            for kind, of in columns.values()
+        ]
+        for r in results
+    ]
+    counts = ", ".join(f"{found['questions']:,} {kind}" for kind, found in results[0]["boxes"].items())
+    return (
+        "The box that the label is about: its probability / how often it is the most probable, in percent, "
+        f"by kind of question ({counts})\n\n" + table(["model", "attention", *columns], rows)
+    )
 
 
 def ask(trained: "Trained", opt: Any) -> None:

@@ -115,7 +115,7 @@ TASKS = {
         tables={
             1: [vqa_tables.table_1, vqa_tables.answer_type_table],
             2: [vqa_tables.kmax_table, vqa_tables.kmax_accuracy_table],
-            3: [vqa_tables.table_3, vqa_tables.entropy_table],
+            3: [vqa_tables.table_3, vqa_tables.entropy_table, vqa_tables.box_table],
         },
         measure=Measure("nll", "NLL", "test NLL, in nats a question", "linear"),
         test_set=_vqa_test_set,

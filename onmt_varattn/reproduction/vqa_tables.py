@@ -139,6 +139,30 @@ def entropy_table(results: Results, paper: Paper) -> Table:
     )
 
 
+def box_table(results: Results, paper: Paper) -> Table:
+    """How probable the box is that a label is about, where gold boxes are known."""
+    known = {row: runs for row, runs in results.items() if runs and runs[0].get("boxes")}
+    kinds = list(dict.fromkeys(kind for runs in known.values() for run in runs for kind in run["boxes"]))
+    names = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
+    return Table(
+        "boxes",
+        "Probability of the box that the answer is about, in percent, by kind of question",
+        ["attention", "expectation", *(f"{kind}: {name}" for kind in kinds for name in names.values())],
+        [
+            [
+                *label(paper, row)[::2],
+                *(figure(known[row], mass(kind, of), 1) for kind in kinds for of in names),
+            ]
+            for row in rows_in_order(known, paper)
+        ],
+    )
+
+
+def mass(kind: str, of: str) -> Value:
+    """Of a distribution on the right box, over a kind of questions."""
+    return lambda result: result["boxes"].get(kind, {"mass": {}})["mass"].get(of)
+
+
 def rows_in_order(results: Results, paper: Paper) -> list[str]:
     """All finished rows, the paper's first."""
     return finished([*paper.results, *(row for row in results if row not in paper.results)], results)

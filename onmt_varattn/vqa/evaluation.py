@@ -13,6 +13,7 @@ from onmt_varattn.latent.objectives import Objective
 from onmt_varattn.latent.prediction import Inference, TestAttention
 from onmt_varattn.vqa.answers import accuracy
 from onmt_varattn.vqa.data import Batch, Part, fixed_labels
+from onmt_varattn.vqa.gold import BoxScores
 from onmt_varattn.vqa.model import AnswerModel
 
 LABEL_SEED = 1  # of the label that a question has whenever it is not trained on
@@ -46,6 +47,7 @@ class Evaluation:
     answers: dict[str, list[int]] = field(default_factory=dict)  # the most probable, a question
 
 
+@torch.no_grad()
 def measure(
     model: AnswerModel,
     objective: Objective,
@@ -54,6 +56,7 @@ def measure(
     ways: Mapping[str, TestAttention],
     batches: Iterable[Batch],
     exact_posterior: bool = True,
+    box_scores: BoxScores | None = None,
 ) -> Evaluation:
     """Ask a model all questions of some batches, in each of several ways.
 
@@ -65,12 +68,17 @@ def measure(
         ways: by name.
         batches: on the model's device, labelled by `labelled_batches`.
         exact_posterior: measure its entropy too, which takes an enumeration.
+        box_scores: compares boxes with gold ones, too.
     """
     sums: dict[str, float] = {}
     found = Evaluation()
     scores: dict[str, dict[str, list[float]]] = {way: {} for way in ways}
     for batch in batches:
-        asked = _ask(model, objective, part, batch, ways, exact_posterior)
+        positions = model(batch, flat_posterior=objective.has_posterior)
+        inference = Inference(positions, model.emitter(), objective)
+        asked = _ask(inference, part, batch, ways, exact_posterior)
+        if box_scores is not None:
+            box_scores.add(inference, part.columns.question[batch.index].tolist(), batch.gold.tolist())
         found.questions += len(batch.index)
         found.labelled += int((batch.gold >= 0).sum())
         for name, value in asked.sums.items():
@@ -109,17 +117,14 @@ class _Asked:
     best: dict[str, list[int]]
 
 
-@torch.no_grad()
 def _ask(
-    model: AnswerModel,
-    objective: Objective,
+    inference: Inference,
     part: Part,
     batch: Batch,
     ways: Mapping[str, TestAttention],
     exact_posterior: bool,
 ) -> _Asked:
-    positions = model(batch, flat_posterior=objective.has_posterior)
-    inference = Inference(positions, model.emitter(), objective)
+    positions = inference.positions
     labelled = batch.gold >= 0
     rows, labels, shares = (torch.from_numpy(x).to(batch.gold.device) for x in part.shares(batch.index))
     sums: dict[str, Tensor] = {}

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import signal
 
 import numpy as np
@@ -180,6 +181,75 @@ def test_scores_are_those_of_a_plain_loop(data, trained, tmp_path):
     assert result["accuracy_by_type"].keys() == kinds
 
 
+def test_boxes_are_compared_with_gold_ones_as_a_plain_loop_does(data, trained, tmp_path, capsys):
+    out, path = str(tmp_path / "out.json"), data.replace("/data", "/scenes/gold.json")
+    words = f"-model {trained} -data {data} -part train -gold {path} -json {out} -batch_size 9"
+    assert call(vqa_evaluate.main, *words.split()) == 0
+    gold = json.load(open(path))
+    model, prepared = checkpoint.Trained(trained, torch.device("cpu")).model, Data.load(data)
+    part = prepared.part("train")
+    labels = fixed_labels(part, LABEL_SEED)
+    found = {}
+    for i in range(len(part)):
+        known = gold[str(part.entry(i)["question_id"])]
+        box = known["boxes"].get(prepared.answers[labels[i]]) if labels[i] >= 0 else None
+        if box is None:
+            continue
+        batch = part.batch([i])
+        batch.gold = torch.tensor([labels[i]])
+        with torch.no_grad():
+            positions = model(batch)
+            states = torch.tanh(
+                model.emission.query(positions.queries) + model.emission.context(batch.features[0])
+            )
+            likelihood = torch.softmax(model.vocabulary(states), 1)[:, labels[i]]
+        prior = torch.softmax(positions.prior[0], 0)
+        exact = prior * likelihood / (prior @ likelihood)
+        posterior = torch.softmax(positions.posterior[0], 0)
+        for name, probs in {"prior": prior, "posterior": posterior, "exact": exact}.items():
+            sums = found.setdefault((known["kind"], name), [])
+            sums.append((probs[box].item(), int(probs.argmax()) == box))
+    result = json.load(open(out))["models"][0]["boxes"]
+    assert list(result) == ["one", "either"]
+    for (kind, name), seen in found.items():
+        assert result[kind]["questions"] == len(seen) > 20
+        mass, hit = 100 * np.mean(seen, axis=0)
+        assert result[kind]["mass"][name] == pytest.approx(mass, abs=1e-3)
+        assert result[kind]["hit"][name] == pytest.approx(hit)
+    shown = f"{result['one']['mass']['prior']:.1f} / {result['one']['hit']['prior']:.1f}"
+    assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "expected an object with question ids"),
+        ('{"x": {"kind": "one", "boxes": {}}}', "'x' is no question id"),
+        ('{"1000": {"boxes": {}}}', "question 1000: expected an object with a text 'kind'"),
+        ('{"1000": {"kind": "one", "boxes": {"red": true}}}', "question 1000: the box of 'red' must be"),
+        ('{"1000": {"kind": "one", "boxes": {"no": 0}}}', "it knows a box for none of the questions"),
+    ],
+)
+def test_a_mistake_in_gold_boxes_is_one_sentence(data, trained, tmp_path, content, said, capsys):
+    path = tmp_path / "gold.json"
+    path.write_text(content)
+    assert call(vqa_evaluate.main, *f"-model {trained} -data {data} -gold {path}".split()) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert str(path) in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_gold_box_that_the_image_has_not_is_named(data, trained, tmp_path, capsys):
+    gold = json.load(open(data.replace("/data", "/scenes/gold.json")))
+    for known in gold.values():
+        known["boxes"] = {answer: 16 for answer in known["boxes"]}
+    (tmp_path / "gold.json").write_text(json.dumps(gold))
+    assert call(vqa_evaluate.main, *f"-model {trained} -data {data} -gold {tmp_path}/gold.json".split()) == 2
+    assert re.search(r"question \d+: there is no box 16; its image has 1\d", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_goes_on_bit_for_bit(data, tmp_path, at_step, number, capsys):
     whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
@@ -194,7 +264,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(data, tmp_path, at_step, number, caps
     assert train(data, parts, f"{SAMPLED} -resume") == 0
 
 
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_step):
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_step, capsys):
     class KilledError(BaseException):
         pass
 
@@ -206,9 +276,10 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_
     at_step(24, kill)
     with pytest.raises(KilledError):
         vqa_train.main(f"-data {data} -save_model {parts} {SIZES} {RUN} {SAMPLED}".split())
-    with open(f"{parts}_step_20.pt", "r+b") as file:
-        file.truncate(1000)
+    newest, second, *_ = checkpoint.saving.checkpoints_of(parts)
+    os.truncate(f"{parts}_step_{newest}.pt", 1000)
     assert train(data, parts, f"{SAMPLED} -resume") == 0
+    assert f"-resume: going on from {parts}_step_{second}.pt" in capsys.readouterr().err
     assert same(content(whole), content(parts)) == []
     assert metrics(whole) == metrics(parts)
 
@@ -229,7 +300,7 @@ def test_a_bad_step_is_left_out_and_counted(data, tmp_path, monkeypatch, capsys)
 
     def poisoned(self, batch):
         if self.optimizer.step + 1 in (3, 4):
-            batch.features[0, 0, 0] = float("inf")
+            batch.features[0, 0, 0] = float("nan")
         return stock(self, batch)
 
     monkeypatch.setattr(Trainer, "_step", poisoned)
@@ -336,6 +407,8 @@ def test_a_mistake_is_one_sentence(data, tmp_path, flags, said, capsys):
         ("-data D -batch_size 0", "-batch_size 0 must be at least 1"),
         ("-data D -image x.png", "-image goes with -question"),
         ("-data nowhere", "nowhere.json: cannot be read"),
+        ("-image_features F -question what -gold g.json", "-gold goes with -data"),
+        ("-data D -gold nowhere.json", "nowhere.json: cannot be read"),
         ("-data D -gpu 0", "torch finds no CUDA device"),
         ("-data D -json /proc/none/x", "cannot be written"),
     ],

@@ -111,6 +111,34 @@ def test_bounds_are_of_variational_rows_alone_and_entropies_of_all():
     ]
 
 
+def test_boxes_are_a_table_where_gold_ones_are_known():
+    def boxes(prior, **more):
+        return {"one": {"questions": 5, "mass": {"prior": prior, "exact": 75.0, **more}, "hit": {}}}
+
+    either = {
+        "either": {"questions": 3, "mass": {"prior": 48.0, "posterior": 96.0, "exact": 97.0}, "hit": {}}
+    }
+    known = {
+        "marginal": [{**found, "boxes": boxes(50.0 + 2 * i)} for i, found in enumerate(RESULTS["marginal"])],
+        "variational_enum": [
+            {**RESULTS["variational_enum"][0], "boxes": boxes(60.0, posterior=80.0) | either}
+        ],
+        "soft": RESULTS["soft"],
+    }
+    assert lines(vqa_tables.box_table(known, PAPER)) == [
+        "| attention | expectation | one: prior | one: posterior | one: exact posterior "
+        "| either: prior | either: posterior | either: exact posterior |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| marginal likelihood | enumeration | 51.0 ± 1.4 | - | 75.0 ± 0.0 | - | - | - |",
+        "| variational | enumeration | 60.0 | 80.0 | 75.0 | 48.0 | 96.0 | 97.0 |",
+    ]
+    assert [table.name for table in report.tables(known, RECIPE, PAPER, [3])] == [
+        "table3",
+        "entropies",
+        "boxes",
+    ]
+
+
 def test_csv_holds_the_same_numbers():
     rows = list(csv.DictReader(io.StringIO(vqa_tables.table_1(RESULTS, PAPER).csv())))
     assert float(rows[1]["NLL"]) == 1.625

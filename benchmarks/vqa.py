@@ -1,0 +1,186 @@
+"""Questions a second of visual question answering, through vqa_train itself, features streamed from disk.
+
+    python -m benchmarks.vqa -update docs/benchmarks.md
+
+Sizes are those of recipes/vqa2.yaml, data are random: an image of its own for each question, 36 boxes of
+2,048 numbers each, 3,129 answers. Runs take turns, each a fresh process with one thread. Before those "from
+disk" the system is told to forget the features it has in memory; the others find them there.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+from tqdm import tqdm
+
+from onmt_varattn import pages
+from onmt_varattn.bin import vqa_preprocess
+from onmt_varattn.cli import run as run_command
+from onmt_varattn.errors import UserError
+from onmt_varattn.reproduction.recipe import load_recipe
+from onmt_varattn.reproduction.runs import as_words
+
+BOXES, FEATURES, ANSWERS, WORDS, LENGTH = 36, 2048, 3129, 10_000, 8
+ROWS = ("soft", "marginal", "hard_sample", "variational_sample", "variational_enum")  # of the recipe
+WARM_UP = 2  # steps that are not measured
+LOOKS = 0.05  # seconds between looks at a process's memory
+PLACES = {"from disk": True, "from memory": False}
+
+
+def options(row: str) -> list[str]:
+    """A row of the recipe as words of a command, without what this machine may not have."""
+    os.environ.setdefault("VQA_DATA", "none")
+    recipe = load_recipe("vqa2", "none")
+    left_out = {"data", "gpu_ranks", "embeddings", "train_steps", "valid_steps", "report_every"}
+    kept = {name: value for name, value in recipe.options(row).items() if name not in left_out}
+    return as_words({**kept, "save_checkpoint_steps": 0})
+
+
+def corpus(directory: Path, questions: int) -> str:
+    """Random questions and features, prepared: the prefix."""
+    draw = random.Random(1)
+    for part, ids in {"train": range(questions), "valid": range(questions, questions + 2)}.items():
+        asked = [
+            {
+                "question_id": i,
+                "image_id": i % questions,
+                "question": " ".join(f"w{draw.randrange(WORDS)}" for _ in range(LENGTH)),
+            }
+            for i in ids
+        ]
+        given = [_annotation(i, i % questions, f"a{i % ANSWERS}") for i in ids]
+        (directory / f"{part}.q").write_text(json.dumps({"questions": asked}))
+        (directory / f"{part}.a").write_text(json.dumps({"annotations": given}))
+    with h5py.File(directory / "features.h5", "w") as file:
+        file["image_id"] = np.arange(questions)
+        file["boxes"] = np.tile(np.array([0, 0, 9, 9], np.float32), (questions, BOXES, 1))
+        features = file.create_dataset("features", (questions, BOXES, FEATURES), np.float32)
+        noise = np.random.default_rng(1)
+        for i in tqdm(range(questions), "drawing features", unit=" images", disable=None):
+            features[i] = noise.random((BOXES, FEATURES), np.float32)
+    files = [
+        f"-{part}_{name} {directory}/{part}.{name[0]}"
+        for part in ("train", "valid")
+        for name in ("questions", "annotations")
+    ]
+    prefix = f"{directory}/data"
+    words = f"{' '.join(files)} -image_features {directory}/features.h5 -save_data {prefix}"
+    words += " -answer_min_frequency 1"
+    vqa_preprocess.preprocess(vqa_preprocess.vqa_preprocess_parser().parse_args(words.split()))
+    (directory / "features.h5").unlink()
+    return prefix
+
+
+def _annotation(number: int, image: int, answer: str) -> dict[str, object]:
+    return {
+        "question_id": number, "image_id": image, "multiple_choice_answer": answer, "question_type": "what",
+        "answer_type": "other", "answers": [{"answer": answer}] * 10,
+    }  # fmt: skip
+
+
+def forget(prefix: str) -> None:
+    """Have the system drop the features that it keeps in memory."""
+    with open(f"{prefix}.features/features.bin", "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure(prefix: str, row: str, steps: int, batch: int) -> dict[str, float]:
+    """Questions a second after the first steps, and the peak of memory that is the process's own."""
+    words = f"-batch_size {batch} -train_steps {steps + WARM_UP} -report_every 1 -valid_steps 1000000 "
+    words += f"-data {prefix} -save_model {prefix}.model -keep_checkpoint 0 -metrics_file none"
+    command = [sys.executable, "-m", "onmt_varattn.bin.vqa_train", *options(row), *words.split()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    peak = 0.0
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        output: list[str] = []
+        assert process.stdout is not None
+        reader = threading.Thread(target=output.extend, args=(process.stdout,))
+        reader.start()
+        while process.poll() is None:
+            peak = max(peak, own_memory(process.pid))
+            time.sleep(LOOKS)
+        reader.join()
+    if process.returncode:
+        raise UserError(f"{' '.join(command)}: failed:\n{''.join(output)}")
+    rates = [float(rate) for rate in re.findall(r"(\d+) questions/s", "".join(output))]
+    return {"rate": statistics.harmonic_mean(rates[WARM_UP:]), "gigabytes": peak}
+
+
+def own_memory(process: int) -> float:
+    """Memory of a process that is no file's, in GB."""
+    try:
+        found = re.search(r"RssAnon:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 2**20 if found else 0.0
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.vqa",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-rounds", type=int, default=3)
+    parser.add_argument("-steps", type=int, default=8)
+    parser.add_argument("-batch_size", type=int, default=512)
+    parser.add_argument("-update", help="put the table into this page, between its marks")
+    args = parser.parse_args()
+    if min(args.rounds, args.steps, args.batch_size) < 1:
+        raise UserError("-rounds, -steps and -batch_size must be at least 1")
+    if args.update and not pages.has_marks(Path(args.update), "vqa"):
+        raise UserError(f"-update {args.update}: there are no marks <!-- vqa: begin --> and end in it")
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        prefix = corpus(Path(name), (args.steps + WARM_UP + 3) * args.batch_size)
+        turns = [(row, place) for _ in range(args.rounds) for row in ROWS for place in PLACES]
+        for row, place in tqdm(turns, "measuring", unit=" runs", disable=None):
+            if PLACES[place]:
+                forget(prefix)
+            found.setdefault((row, place), []).append(measure(prefix, row, args.steps, args.batch_size))
+    text = table(found)
+    print(text)
+    if args.update:
+        sizes = f"-rounds {args.rounds} -steps {args.steps} -batch_size {args.batch_size}"
+        said = f"`python -m benchmarks.vqa {sizes}`, one thread of {os.cpu_count()} cores."
+        pages.update(Path(args.update), "vqa", f"{text}\n{said}\n")
+
+
+def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
+    """Medians over rounds, with the spread, and ratios to soft attention."""
+    lines = [
+        "| | questions / s, features from disk (min - max) | of soft | from memory | disk / memory "
+        "| peak memory |",
+        "|---|---|---|---|---|---|",
+    ]
+
+    def median(row: str, place: str, key: str) -> float:
+        return statistics.median(one[key] for one in found[row, place])
+
+    for row in dict.fromkeys(row for row, _ in found):
+        rates = [one["rate"] for one in found[row, "from disk"]]
+        disk, memory = (median(row, place, "rate") for place in PLACES)
+        lines.append(
+            f"| {row.replace('_', ' ')} | {disk:,.0f} ({min(rates):,.0f} - {max(rates):,.0f}) "
+            f"| {disk / median('soft', 'from disk', 'rate'):.2f} | {memory:,.0f} | {disk / memory:.2f} "
+            f"| {median(row, 'from disk', 'gigabytes'):.2f} GB |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    run_command(main)
