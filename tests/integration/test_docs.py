@@ -76,7 +76,7 @@ def test_every_option_of_every_command_is_on_the_options_page(options):
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
     known = set()  # what onmt_translate_dynamic shares with onmt_translate stands with the latter
     for command, parser in options.parsers().items():
-        rows = set(re.findall(r"`(-\w+)`", "".join(re.findall(r"^\| (`.*?) \|", sections[command], re.M))))
+        rows = set(re.findall(r"`(-[\w-]+)`", "".join(re.findall(r"^\| (`.*?) \|", sections[command], re.M))))
         names = {"-" + name.lstrip("-") for action in parser._actions for name in action.option_strings}
         names -= {"-h", "-help"}
         if command == "onmt_translate_dynamic":
