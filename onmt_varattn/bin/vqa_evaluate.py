@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onmt_varattn.vqa.gold import BoxScores
     from onmt_varattn.vqa.prediction import Answers
 
-BOXES_SHOWN = 3
+BOXES_SHOWN, LEAST_SHOWN = 3, 0.005  # boxes behind an answer, and the least probability after the first
 
 
 def vqa_evaluate_parser() -> Parser:
@@ -365,19 +365,21 @@ def lines_of(found: "Answers") -> Iterator[str]:
     yield f"Question: {found.question}"
     if found.unknown:
         yield f"The model does not know: {', '.join(found.unknown)}"
-    yield f"Image {found.regions.image}, {len(found.prior)} boxes; p before any answer is seen: "
-    yield f"  {boxes_of(found.prior, found)}"
+    yield f"Image {found.regions.image}, {len(found.prior)} boxes"
+    yield f"           p, before any answer:  {boxes_of(found.prior, found)}"
     for answer in found.answers:
         yield f"{100 * answer.probability:6.2f} %  {answer.text}"
         if answer.posterior is not None:
-            yield f"    q, given the answer:      {boxes_of(answer.posterior, found)}"
-        yield f"    p, given the answer:      {boxes_of(answer.exact, found)}"
+            yield f"           q, given the answer:   {boxes_of(answer.posterior, found)}"
+        yield f"           p, given the answer:   {boxes_of(answer.exact, found)}"
 
 
 def boxes_of(probs: Any, found: "Answers") -> str:
     """The most probable boxes, with their corners."""
     parts = []
     for i in (-probs).argsort(kind="stable")[:BOXES_SHOWN]:
+        if parts and probs[i] < LEAST_SHOWN:
+            break
         left, top, right, bottom = (round(float(x)) for x in found.regions.boxes[i])
         parts.append(f"{probs[i]:.2f} box {i} ({left}, {top}, {right}, {bottom})")
     return "; ".join(parts)

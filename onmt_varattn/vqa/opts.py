@@ -9,14 +9,14 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.latent.scores import SCORES
 
-ATTENTIONS = [name for name in OBJECTIVES if name != "relaxed"]  # a box is whole: no mixtures of boxes
 POSTERIORS = ["amortized", "svi", "savi"]
 
 
 def model_opts(parser: Any) -> None:
     """Options that define a model."""
     add = opts.adder(parser.add_argument_group("Model"))
-    add("attention", choices=ATTENTIONS, default="soft", help="The objective that the model is trained with.")
+    whole = [name for name in OBJECTIVES if name != "relaxed"]  # boxes overlap: no mixtures of them
+    add("attention", choices=whole, default="soft", help="The objective that the model is trained with.")
     opts.estimator_opt(add)
     add(
         "posterior",
