@@ -7,7 +7,7 @@ again, and the system has to find and clear every page anew: docs/benchmarks.md 
 import ctypes
 import sys
 
-TRIM_THRESHOLD, MMAP_MAX = -1, -4  # glibc's names for its parameters, from malloc.h
+TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8  # glibc's names for its parameters, from malloc.h
 
 
 def keep_freed_memory() -> bool:
@@ -21,4 +21,8 @@ def keep_freed_memory() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # no such function in musl
-    return mallopt is not None and bool(mallopt(MMAP_MAX, 0)) and bool(mallopt(TRIM_THRESHOLD, -1))
+    if mallopt is None:
+        return False
+    # A thread's own arena is too small for batches of image features, and would map them anew each time.
+    settings = {MMAP_MAX: 0, TRIM_THRESHOLD: -1, ARENA_MAX: 1}
+    return all(mallopt(name, value) for name, value in settings.items())

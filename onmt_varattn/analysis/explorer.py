@@ -109,7 +109,7 @@ class Explorer:
         if "e" in self.kinds:
             exact = reading.exact_posterior
             values |= {"e": exact.probs, "he": exact.entropy(), "l": reading.enumerated.log_likelihood}
-        own = reading.enumerated if self.own.enumerates else reading.mixture(self.own)
+        own = reading.mixture(self.own)
         values["ll"] = own.log_marginal
         if self.kmax:
             values["ll_kmax"] = reading.mixture(TestAttention("exact", self.kmax)).log_marginal

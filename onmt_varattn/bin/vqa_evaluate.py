@@ -1,6 +1,7 @@
 """onmt_vqa_evaluate: score models on questions about images, or ask one of them a question."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.vqa.opts import check_device
 
 if TYPE_CHECKING:
     from onmt_varattn.vqa.checkpoint import Trained
@@ -94,8 +96,8 @@ def check(opt: Any) -> None:
                 raise UserError(f"-{name} goes with -question; leave it out")
         if opt.predictions and len(opt.model) > 1:
             raise UserError(f"-predictions: of which of the {len(opt.model)} models? Give one")
-    if opt.gpu >= 0 and not torch.cuda.is_available():
-        raise UserError(f"-gpu {opt.gpu}: torch finds no CUDA device; leave it out for the CPU")
+    if opt.gpu >= 0:
+        check_device("gpu", opt.gpu)
 
 
 def evaluate(opt: Any) -> None:
@@ -132,6 +134,7 @@ def score(models: "Sequence[Trained]", opt: Any) -> None:
         results.append(score_model(trained, data, part, box_scores, opt))
     if opt.json:
         report = {"data": opt.data, "part": opt.part, "version": version(), "models": results}
+        report = without_nan(report)
         with atomic_write(opt.json) as file:
             json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
             file.write("\n")
@@ -140,21 +143,27 @@ def score(models: "Sequence[Trained]", opt: Any) -> None:
         print(line_of(result))
 
 
+def without_nan(value: Any) -> Any:
+    """A tree in which what is not a number (a mean over nothing) is None."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def check_fits(trained: "Trained", data: "Data", opt: Any) -> None:
     """Refuse data that was prepared for another model.
 
     Raises:
         UserError: names what differs.
     """
-    if trained.answers != data.answers or trained.words.words != data.words.words:
+    from onmt_varattn.vqa.checkpoint import differences
+
+    if differ := differences(trained.vqa, data):
         raise UserError(
-            f"{trained.path}: its words and answers are not those of -data {opt.data}; "
-            "score it on what it was trained with"
-        )
-    if trained.feature_size != data.store.feature_size:
-        raise UserError(
-            f"-data {opt.data}: features of size {data.store.feature_size}, where {trained.path} has "
-            f"{trained.feature_size}"
+            f"{trained.path}: its {' and '.join(differ)} are not those of -data {opt.data}; score it on what "
+            "it was trained with"
         )
 
 
@@ -342,8 +351,11 @@ def find_regions(path: str, image: int | None) -> "Regions":
     """
     from onmt_varattn.vqa.features import Regions, open_features
 
+    def refuse(other: int) -> str | None:
+        return "another image" if image not in (None, other) else None
+
     first: Regions | None = None
-    for _, item in open_features(path).iterate():
+    for _, item in open_features(path).iterate(refuse=refuse):
         if not isinstance(item, Regions):
             if image is None or item.image == image:
                 raise UserError(f"{item.place}: {item.reason}")
@@ -376,7 +388,7 @@ def lines_of(found: "Answers") -> Iterator[str]:
 
 def boxes_of(probs: Any, found: "Answers") -> str:
     """The most probable boxes, with their corners."""
-    parts = []
+    parts: list[str] = []
     for i in (-probs).argsort(kind="stable")[:BOXES_SHOWN]:
         if parts and probs[i] < LEAST_SHOWN:
             break

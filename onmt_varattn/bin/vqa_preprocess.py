@@ -236,7 +236,10 @@ def prepare(
         "format": data.FORMAT,
         "version": onmt_varattn.__version__,
         "options": vars(opt),
-        "parts": {name: part.counts for name, part in parts.items()},
+        "parts": {
+            name: {**part.counts, "digest": data.digest(part.columns.question)}
+            for name, part in parts.items()
+        },
         "left_out": {file.questions: file.losses for file in files},
         "store": {"images": len(store.images), "feature_size": store.feature_size},
         "answers": answers,

@@ -345,19 +345,27 @@ def maximise(
 
 
 class Marginals(NamedTuple):
-    """What a mixture over candidates says about the gold words. No gradients."""
+    """What a mixture over candidates says about words, above all the gold ones. No gradients."""
 
     log_marginal: Tensor  # R, log sum_k w_k exp(l_k)
     log_likelihood: Tensor  # l, R x K, zero where a candidate is padding
     correct: Tensor  # R, bool: the gold word is the mixture's most probable one
+    log_probs: Tensor | None = None  # R x V, of every word, where it is asked for
 
 
 @torch.no_grad()
 def marginalise(
-    vocabulary: Vocabulary, cells: Cells, log_weights: Tensor, chunk_logits: int = CHUNK_LOGITS
+    vocabulary: Vocabulary,
+    cells: Cells,
+    log_weights: Tensor,
+    chunk_logits: int = CHUNK_LOGITS,
+    every_word: bool = False,
 ) -> Marginals:
-    """The mixture of all candidates with the given log weights, R x K (minus infinity at padding)."""
-    found = []
+    """The mixture of all candidates with the given log weights, R x K (minus infinity at padding).
+
+    With `every_word` all log probabilities of the mixture are kept, those below the smallest float as that.
+    """
+    found, log_probs = [], []
     for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
         gold = cells.gold[chunk]
         states = cells.states(part, position, cells.queries[chunk], cells.contexts)
@@ -365,25 +373,15 @@ def marginalise(
         l = cells.spread(words.log_likelihood, len(gold), position, part)
         log_marginal = torch.logsumexp(log_weights[chunk] + l, dim=1)
         correct = words.correct
-        if cells.width > 1:
+        if cells.width > 1 or every_word:
             weights = log_weights[chunk][position, cells.triples.candidate[part]].exp() / words.total
-            correct = _mix(words.exponentials, weights, cells.triples.of_chunk(chunk)[1]).argmax(1) == gold
+            mixed = _mix(words.exponentials, weights, cells.triples.of_chunk(chunk)[1])  # r x V
+            correct = mixed.argmax(1) == gold
+            if every_word:
+                log_probs.append(mixed.clamp_(min=torch.finfo(mixed.dtype).tiny).log_())
         found.append((log_marginal, l, correct))
-    return Marginals(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
-
-@torch.no_grad()
-def log_predict(
-    vocabulary: Vocabulary, cells: Cells, log_weights: Tensor, chunk_logits: int = CHUNK_LOGITS
-) -> Tensor:
-    """Log probabilities of all words under the mixture of all candidates: weights R x K -> R x V."""
-    found = []
-    for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
-        states = cells.states(part, position, cells.queries[chunk], cells.contexts)
-        weights = log_weights[chunk][position, cells.triples.candidate[part]]
-        starts = cells.triples.of_chunk(chunk)[1]
-        found.append(log_mixture(vocabulary.logits(states), weights, starts, vocabulary.size))
-    return torch.cat(found)
+    log_marginal, l, correct = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return Marginals(log_marginal, l, correct, torch.cat(log_probs) if every_word else None)
 
 
 def _chunks(cells: Cells, vocabulary: Vocabulary, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:

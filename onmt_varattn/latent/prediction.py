@@ -1,7 +1,7 @@
 """Predictive inference: which alignments are mixed once there is no gold word to see."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.estimators import Enum, Settings
-from onmt_varattn.latent.likelihood import Candidates, Marginals, log_predict, marginalise
+from onmt_varattn.latent.likelihood import Candidates, Marginals, marginalise
 from onmt_varattn.latent.objectives import Emitter, Objective, Positions, Report
 
 VALIDATION_SAMPLES = 10  # of a Dirichlet prior
@@ -29,11 +29,12 @@ class TestAttention:
         """All alignments are looked at."""
         return self.kind == "exact" and not self.k
 
-    def marginals(self, positions: Positions, emitter: Emitter) -> Marginals:
-        """The likelihood of the gold words."""
+    @torch.no_grad()
+    def marginals(self, positions: Positions, emitter: Emitter, every_word: bool = False) -> Marginals:
+        """The likelihood of the gold words, and with `every_word` of all others."""
         candidates, log_weights = self.candidates(positions)
         cells = emitter.cells(positions, candidates)
-        return marginalise(emitter.vocabulary, cells, log_weights, emitter.chunk_logits)
+        return marginalise(emitter.vocabulary, cells, log_weights, emitter.chunk_logits, every_word)
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
         """The alignments, or contexts, that are mixed, and their log weights: R x K."""
@@ -52,11 +53,15 @@ class TestAttention:
 
 @dataclass
 class Inference:
-    """What a model believes of R positions. Nothing is computed before it is asked for."""
+    """What a model believes of R positions. Nothing is computed before it is asked for.
+
+    With `every_word` mixtures have the log probabilities of all words, R x V.
+    """
 
     positions: Positions
     emitter: Emitter
     objective: Objective
+    every_word: bool = field(default=False, kw_only=True)
 
     @cached_property
     def prior(self) -> Categorical:
@@ -66,7 +71,7 @@ class Inference:
     @cached_property
     def enumerated(self) -> Marginals:
         """The mixture of all alignments, with l at each: R, and R x S."""
-        return self.mixture(TestAttention("exact"))
+        return TestAttention("exact").marginals(self.positions, self.emitter, self.every_word)
 
     @cached_property
     def posterior(self) -> Any:
@@ -94,14 +99,8 @@ class Inference:
         expected, kl = q.expectation(l), q.kl(self.prior)
         return {"elbo": expected - kl, "xent": -expected, "kl": kl, "posterior_entropy": q.entropy()}
 
-    @torch.no_grad()
     def mixture(self, attention: TestAttention) -> Marginals:
         """The likelihood of the gold words when these alignments are mixed."""
-        return attention.marginals(self.positions, self.emitter)
-
-    @torch.no_grad()
-    def log_probs(self, attention: TestAttention) -> Tensor:
-        """The log probability of every word when these alignments are mixed: R x V."""
-        candidates, log_weights = attention.candidates(self.positions)
-        cells = self.emitter.cells(self.positions, candidates)
-        return log_predict(self.emitter.vocabulary, cells, log_weights, self.emitter.chunk_logits)
+        if attention.enumerates:
+            return self.enumerated
+        return attention.marginals(self.positions, self.emitter, self.every_word)

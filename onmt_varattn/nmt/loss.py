@@ -113,7 +113,7 @@ class ValidationLoss(AlignmentLossCompute):
         """See the base class."""
         inference = Inference(positions, emitter, self.objective)
         enumerates = self.test_attention.enumerates
-        found = inference.enumerated if enumerates else inference.mixture(self.test_attention)
+        found = inference.mixture(self.test_attention)
         total = found.log_marginal.sum()
         report = {
             "log_likelihood": total,

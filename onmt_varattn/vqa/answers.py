@@ -1,4 +1,8 @@
-"""Answers as the official VQA evaluation sees them, and its accuracy."""
+"""Answers as the official VQA evaluation sees them, and its accuracy.
+
+After the evaluation code of github.com/GT-Vision-Lab/VQA as it is since commit a013f00. Before, it left
+articles, number words and contractions in annotators' answers.
+"""
 
 import functools
 import re
@@ -52,13 +56,18 @@ def without_punctuation(answer: str) -> str:
     return PERIOD.sub("", result, count=MOST_PERIODS)
 
 
+def tidy(answer: str) -> str:
+    """An answer on one line, without spaces around it."""
+    return answer.replace("\n", " ").replace("\t", " ").strip()
+
+
 @functools.lru_cache(2**18)
 def normalise(answer: str) -> str:
     """An answer in lower case without punctuation and articles, with digits for number words.
 
     Contractions get their apostrophes back.
     """
-    text = without_punctuation(answer.replace("\n", " ").replace("\t", " ").strip())
+    text = without_punctuation(tidy(answer))
     words = [NUMBERS.get(word, word) for word in text.lower().split()]
     return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
 
@@ -67,15 +76,16 @@ def accuracy(predicted: str, answers: Sequence[str]) -> float:
     """The official accuracy of a question, in [0, 1].
 
     A prediction is worth min(1, m / 3) to each annotator, m being how many of the others gave it. This is
-    the mean over annotators. Their answers count as annotated but for punctuation, which is left alone, too,
-    where all are the same.
+    the mean over annotators. All are normalised before they are compared, unless the annotators wrote the
+    same to the letter: then the prediction must be that.
 
     Args:
         predicted: the answer to score.
         answers: the annotators', one each; at least one.
     """
-    given = answers if len(set(answers)) == 1 else [without_punctuation(answer) for answer in answers]
-    matches = given.count(normalise(predicted))
+    given = [tidy(answer) for answer in answers]
+    process = normalise if len(set(given)) > 1 else tidy
+    matches = [process(answer) for answer in given].count(process(predicted))
     rest = len(given) - matches
     return (matches * min(1, (matches - 1) / ENOUGH) + rest * min(1, matches / ENOUGH)) / len(given)
 

@@ -1,15 +1,51 @@
-"""The questions of each training step, read from disk ahead of time."""
+"""The questions of each training step; and batches read from disk ahead of time."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
+import torch
 
 from onmt_varattn.vqa.data import Batch, Part
 
 AHEAD = 3  # batches that are read while the model works
+
+
+@contextmanager
+def read_ahead(
+    read: Callable[[int], Batch], places: Iterable[int], device: torch.device
+) -> Iterator[Iterator[Batch]]:
+    """Batches in the order of their places, on a device; the next ones are read by threads.
+
+    Args:
+        read: a batch at a place, by whatever thread.
+        places: of the batches; may be endless.
+        device: for the model.
+    """
+    pin = device.type == "cuda"
+
+    def prepare(place: int) -> Batch:
+        batch = read(place)
+        return batch.pinned() if pin else batch
+
+    def batches() -> Iterator[Batch]:
+        for place in places:
+            waiting.append(threads.submit(prepare, place))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result().to(device)
+        while waiting:
+            yield waiting.popleft().result().to(device)
+
+    waiting: deque[Future[Batch]] = deque()
+    with ThreadPoolExecutor(AHEAD, "batches") as threads:
+        try:
+            yield batches()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 class Batches:
@@ -41,20 +77,6 @@ class Batches:
     def batch(self, step: int) -> Batch:
         """The questions of a step, with labels."""
         return self.part.batch(self.indices(step), np.random.default_rng([self.seed, 1, step]))
-
-    def start(self, step: int) -> Iterator[Batch]:
-        """The batches from a step on, for ever."""
-        with ThreadPoolExecutor(1, "batches") as reader:
-            waiting: deque[Future[Batch]] = deque()
-            try:
-                while True:
-                    while len(waiting) < AHEAD:
-                        waiting.append(reader.submit(self.batch, step))
-                        step += 1
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
 
     def _order_of(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(self.part.labelled)

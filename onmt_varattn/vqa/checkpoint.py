@@ -8,6 +8,7 @@ import torch
 from onmt_varattn import saving
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
+from onmt_varattn.vqa.data import Data
 from onmt_varattn.vqa.model import AnswerModel, Sizes
 from onmt_varattn.vqa.optimizer import Optimizer
 from onmt_varattn.vqa.words import WordList
@@ -36,8 +37,39 @@ def build_model(opt: Any, words: int, answers: int, features: int) -> AnswerMode
     return AnswerModel(sizes, opt.global_attention, opt.dropout, has_network)
 
 
+def known(data: Data) -> dict[str, Any]:
+    """What a model knows of its data, and cannot do without."""
+    return {
+        "words": data.words.words,
+        "answers": data.answers,
+        "feature_size": data.store.feature_size,
+        "seen": data.seen,
+    }
+
+
+def differences(saved: dict[str, Any], data: Data) -> list[str]:
+    """What data have that is not as a model knows it, in words."""
+    names = {
+        "words": "words",
+        "answers": "answers",
+        "feature_size": "feature size",
+        "seen": "training and validation questions",
+    }
+    now = known(data)
+    return [text for name, text in names.items() if saved[name] != now[name]]
+
+
 class Saver(saving.Saver):
-    """Saves a run's checkpoints."""
+    """Saves a run's checkpoints.
+
+    Args:
+        base_path: of the run.
+        keep_checkpoint: how many to keep besides the best.
+        model: to save.
+        opt: its options.
+        optimizer: to save.
+        vqa: what `known` gave.
+    """
 
     def __init__(
         self,
@@ -46,12 +78,10 @@ class Saver(saving.Saver):
         model: AnswerModel,
         opt: Any,
         optimizer: Optimizer,
-        words: WordList,
-        answers: list[str],
+        vqa: dict[str, Any],
     ) -> None:
         super().__init__(base_path, keep_checkpoint)
-        self.model, self.opt, self.optimizer = model, opt, optimizer
-        self.vqa = {"words": words.words, "answers": answers, "feature_size": model.sizes.features}
+        self.model, self.opt, self.optimizer, self.vqa = model, opt, optimizer, vqa
 
     def save(self, step: int, training: dict[str, Any], best: int, lasting: bool) -> bool:
         """Save a checkpoint; see `keep`."""
@@ -80,6 +110,7 @@ class Trained:
         self.path, self.opt = path, Namespace(**found["opt"])
         if self.opt.attention not in OBJECTIVES:
             raise UserError(f"{path}: -attention {self.opt.attention} is not known here")
+        self.vqa = found["vqa"]
         self.words, self.answers = WordList(found["vqa"]["words"]), list(found["vqa"]["answers"])
         self.feature_size = int(found["vqa"]["feature_size"])
         self.model = build_model(self.opt, len(self.words), len(self.answers), self.feature_size)

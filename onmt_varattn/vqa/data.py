@@ -9,8 +9,9 @@ PREFIX.features/          features of the images (`Store`)
 import dataclasses
 import hashlib
 import json
+import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,21 @@ class Batch:
     gold: Tensor
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device."""
-        moved = {
-            name: getattr(self, name).to(device) for name in ("questions", "features", "padding", "gold")
-        }
-        return dataclasses.replace(self, **moved)
+        """The same batch on a device; from pinned memory, without waiting for it."""
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> "Batch":
+        """The same batch in memory that a GPU can read by itself."""
+        return self._moved(Tensor.pin_memory)
+
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+        return dataclasses.replace(
+            self,
+            questions=move(self.questions),
+            features=move(self.features),
+            padding=move(self.padding),
+            gold=move(self.gold),
+        )
 
 
 class Part:
@@ -87,7 +98,7 @@ class Part:
 
     Args:
         columns: the questions as arrays.
-        entries: the JSONL file.
+        entries: the JSONL file, open.
         store: features of the images.
 
     Attributes:
@@ -95,9 +106,9 @@ class Part:
         labelled: indices of the questions with at least one label.
     """
 
-    def __init__(self, columns: Columns, entries: str, store: Store) -> None:
+    def __init__(self, columns: Columns, entries: Any, store: Store) -> None:
         self.columns = columns
-        self._entries = entries
+        self._file = entries
         self._store = store
         self._lengths = np.diff(columns.word_starts)
         # Votes up to each label: a draw below a question's votes is a place between two of these.
@@ -140,9 +151,10 @@ class Part:
     def entry(self, index: int) -> dict[str, Any]:
         """A question as text: its id and image, the ten answers, and their types."""
         start, end = self.columns.line_starts[index : index + 2].tolist()
-        with open(self._entries, "rb") as file:
-            file.seek(start)
-            return json.loads(file.read(end - start))
+        try:
+            return json.loads(os.pread(self._file.fileno(), end - start, start))
+        except ValueError:
+            raise UserError(f"{self._file.name}: damaged at byte {start}; {again()}") from None
 
     def _words(self, index: np.ndarray) -> np.ndarray:
         """N x L, 0 where there is no word."""
@@ -158,6 +170,11 @@ class Part:
         places = np.searchsorted(self._ends, self._first[index] + draws, side="right")
         labels = self.columns.labels[np.minimum(places, len(self._ends) - 1)].astype(np.int64)
         return np.where(self.votes[index] > 0, labels, NO_LABEL)
+
+
+def digest(questions: np.ndarray) -> str:
+    """Tells the questions of a part from others, by their ids."""
+    return hashlib.blake2b(questions.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 def fixed_labels(part: Part, seed: int) -> np.ndarray:
@@ -214,6 +231,11 @@ class Data:
             raise UserError(f"{features_path(prefix)}: not of the same run as {path}; {again()}")
         return data
 
+    @property
+    def seen(self) -> dict[str, str]:
+        """Digests of the parts that a model is trained and chosen by."""
+        return {name: self.settings["parts"][name]["digest"] for name in ("train", "valid")}
+
     def part(self, name: str) -> Part:
         """The questions of `train`, `valid` or `test`.
 
@@ -223,19 +245,19 @@ class Data:
         path, entries = f"{self.prefix}.{name}.npz", f"{self.prefix}.{name}.jsonl"
         columns = load_columns(path)
         self._check(name, path, columns)
-        with open_entries(entries) as file:
-            if file.seek(0, 2) != columns.line_starts[-1]:
-                raise UserError(f"{entries}: not of the same run as {path}; {again()}")
-        return Part(columns, entries, self.store)
+        file = open_entries(entries)
+        if file.seek(0, 2) != columns.line_starts[-1]:
+            raise UserError(f"{entries}: not of the same run as {path}; {again()}")
+        return Part(columns, file, self.store)
 
     def _check(self, name: str, path: str, columns: Columns) -> None:
         """Refuse arrays that would lead out of the word list, the answers, the store or each other."""
-        count = len(columns.question)
+        count, known = len(columns.question), self.settings["parts"][name]
         flat = (
             (columns.words, columns.word_starts, 1, len(self.words)),
             (columns.labels, columns.label_starts, 0, len(self.answers)),
         )
-        sound = count == self.settings["parts"][name]["questions"] and count == len(columns.row) > 0
+        sound = known["digest"] == digest(columns.question) and count == len(columns.row) > 0
         sound = (
             sound
             and inside(columns.row, len(self.store.images))

@@ -12,6 +12,7 @@ from torch import Tensor
 from onmt_varattn.latent.objectives import Objective
 from onmt_varattn.latent.prediction import Inference, TestAttention
 from onmt_varattn.vqa.answers import accuracy
+from onmt_varattn.vqa.batches import read_ahead
 from onmt_varattn.vqa.data import Batch, Part, fixed_labels
 from onmt_varattn.vqa.gold import BoxScores
 from onmt_varattn.vqa.model import AnswerModel
@@ -75,7 +76,7 @@ def measure(
     scores: dict[str, dict[str, list[float]]] = {way: {} for way in ways}
     for batch in batches:
         positions = model(batch, flat_posterior=objective.has_posterior)
-        inference = Inference(positions, model.emitter(), objective)
+        inference = Inference(positions, model.emitter(), objective, every_word=True)
         asked = _ask(inference, part, batch, ways, exact_posterior)
         if box_scores is not None:
             box_scores.add(inference, part.columns.question[batch.index].tolist(), batch.gold.tolist())
@@ -102,11 +103,15 @@ def measure(
 def labelled_batches(part: Part, size: int, device: torch.device) -> Iterator[Batch]:
     """All questions in order, each with the label that it always has when it is not trained on."""
     labels = fixed_labels(part, LABEL_SEED)
-    for start in range(0, len(part), size):
+
+    def batch(start: int) -> Batch:
         indices = np.arange(start, min(start + size, len(part)))
         batch = part.batch(indices, None)
         batch.gold = torch.from_numpy(labels[indices])
-        yield batch.to(device)
+        return batch
+
+    with read_ahead(batch, range(0, len(part), size), device) as batches:
+        yield from batches
 
 
 @dataclass(frozen=True)
@@ -124,19 +129,18 @@ def _ask(
     ways: Mapping[str, TestAttention],
     exact_posterior: bool,
 ) -> _Asked:
-    positions = inference.positions
     labelled = batch.gold >= 0
     rows, labels, shares = (torch.from_numpy(x).to(batch.gold.device) for x in part.shares(batch.index))
     sums: dict[str, Tensor] = {}
     best: dict[str, Tensor] = {}
     for way, test in ways.items():
-        log_probs = inference.log_probs(test).double()  # N x V
-        at_label = log_probs.gather(1, positions.gold.unsqueeze(1)).squeeze(1)
-        sums[f"nll {way}"] = -at_label[labelled].sum()
-        sums[f"expected {way}"] = -(shares * log_probs[rows, labels]).sum()
-        best[way] = log_probs.argmax(1)
+        mixture = inference.mixture(test)
+        assert mixture.log_probs is not None
+        sums[f"nll {way}"] = -mixture.log_marginal.double()[labelled].sum()
+        sums[f"expected {way}"] = -(shares * mixture.log_probs[rows, labels].double()).sum()
+        best[way] = mixture.log_probs.argmax(1)
     values: dict[str, Any] = {"prior_entropy": inference.prior.entropy()}
-    if positions.posterior is not None:
+    if inference.positions.posterior is not None:
         values |= inference.bound()
     if exact_posterior:
         values["exact_posterior_entropy"] = inference.exact_posterior.entropy()

@@ -18,6 +18,7 @@ WIDTHS = ("image_w", "widths", "width")
 HEIGHTS = ("image_h", "heights", "height")
 COUNTS = ("num_boxes",)
 SPANS = ("pos_boxes",)
+READ = frozenset((*IDS, *FEATURES, *BOXES, *WIDTHS, *HEIGHTS, *COUNTS, *SPANS))
 
 
 class Rows(Protocol):
@@ -131,7 +132,10 @@ class FlatFile(IndexedFile):
                 f"{images} images"
             )
         check_numbers(array, name, self.path)
-        return array[0:images].astype(np.int64).reshape(images, *width)
+        values = array[0:images]
+        if values.dtype.kind == "f" and not (np.isfinite(values) & (values % 1 == 0)).all():
+            raise UserError(f"{self.path}: {name} holds numbers that are not whole")
+        return values.astype(np.int64).reshape(images, *width)
 
 
 def find(arrays: Collection[str], names: Collection[str]) -> str | None:

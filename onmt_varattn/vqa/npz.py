@@ -15,6 +15,7 @@ from onmt_varattn.vqa.flat import (
     BOXES,
     FEATURES,
     HEIGHTS,
+    READ,
     WIDTHS,
     FlatFile,
     Rows,
@@ -37,7 +38,7 @@ class FlatNpz(FlatFile):
         """The arrays, unpacked as far as rows are asked for."""
         with _whole(self.path), zipfile.ZipFile(self.path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-            yield {name: StreamedArray(archive, name, self.path) for name in names}
+            yield {name: StreamedArray(archive, name, self.path) for name in names if name in READ}
 
 
 class StreamedArray:

@@ -110,12 +110,23 @@ def resolve(opt: Any) -> None:
         raise UserError(
             f"-gpu_ranks {' '.join(map(str, opt.gpu_ranks))}: questions are trained in one process; give one"
         )
-    if opt.gpu_ranks and not torch.cuda.is_available():
-        raise UserError(
-            f"-gpu_ranks {opt.gpu_ranks[0]}: torch finds no CUDA device; leave it out for the CPU"
-        )
+    if opt.gpu_ranks:
+        check_device("gpu_ranks", opt.gpu_ranks[0])
     if opt.metrics_file is None:
         opt.metrics_file = f"{opt.save_model}.metrics.jsonl"
+
+
+def check_device(option: str, number: int) -> None:
+    """Refuse a CUDA device that is not there.
+
+    Raises:
+        UserError: names the option.
+    """
+    if not torch.cuda.is_available():
+        raise UserError(f"-{option} {number}: torch finds no CUDA device; leave it out for the CPU")
+    devices = torch.cuda.device_count()
+    if not 0 <= number < devices:
+        raise UserError(f"-{option} {number}: torch finds {devices} CUDA device(s), counted from 0")
 
 
 # What may differ between two parts of one run.

@@ -65,7 +65,9 @@ def predict(trained: Trained, question: str, regions: Regions, top: int, test: T
             f"image {regions.image}: features of size {size}, where {trained.path} has {trained.feature_size}"
         )
     objective = build_objective(trained.opt)
-    log_probs = _infer(trained, words, regions, torch.zeros(1, dtype=torch.int64)).log_probs(test)[0]
+    mixture = _infer(trained, words, regions, torch.zeros(1, dtype=torch.int64)).mixture(test)
+    assert mixture.log_probs is not None
+    log_probs = mixture.log_probs[0]
     best = log_probs.topk(min(top, len(log_probs)))
     inference = _infer(trained, words, regions, best.indices.cpu())
     posterior = inference.posterior if objective.has_posterior else None
@@ -97,7 +99,7 @@ def _infer(trained: Trained, words: list[str], regions: Regions, gold: Tensor) -
     )
     objective = build_objective(trained.opt)
     positions = trained.model(batch.to(trained.device), flat_posterior=objective.has_posterior)
-    return Inference(positions, trained.model.emitter(), objective)
+    return Inference(positions, trained.model.emitter(), objective, every_word=True)
 
 
 def _numbers(values: Tensor) -> np.ndarray:

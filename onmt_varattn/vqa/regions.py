@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 NO_BOXES = "no boxes"
+NO_FEATURES = "features of size 0"
 DIFFERENT_COUNTS = "different numbers of boxes and features"
 NOT_FINITE = "values that are not finite"
 NOT_WANTED = "no question is about it"
@@ -131,6 +132,8 @@ def checked(image: int, place: str, boxes: np.ndarray, features: np.ndarray, siz
         return LeftOut(image, place, DIFFERENT_COUNTS)
     if not len(boxes):
         return LeftOut(image, place, NO_BOXES)
+    if not features.shape[1]:
+        return LeftOut(image, place, NO_FEATURES)
     with np.errstate(over="ignore"):  # beyond float32 is infinite, and found below
         boxes, features = boxes.astype("<f4", copy=False), features.astype("<f4", copy=False)
     if not (np.isfinite(boxes).all() and np.isfinite(features).all()):

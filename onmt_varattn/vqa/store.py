@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -49,9 +50,14 @@ class Store:
         self.row_of: dict[int, int] = {image: row for row, image in enumerate(self.images.tolist())}
         self.box_counts = np.diff(self._starts)
         self.most_boxes = int(self.box_counts.max())
-        # Copy on write: torch asks for memory that could be written, and nothing is.
-        features = np.memmap(self._path(FEATURES), description["dtype"], "c")
-        self._features = torch.from_numpy(features.reshape(-1, self.feature_size))
+        features = np.memmap(self._path(FEATURES), description["dtype"], "r")
+        if len(features) != int(self._starts[-1]) * self.feature_size:
+            raise self._damaged(
+                f"{FEATURES} has {len(features):,} numbers, which {IMAGES} does not account for"
+            )
+        with warnings.catch_warnings():  # torch would rather have memory that can be written; nothing is
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            self._features = torch.from_numpy(features.reshape(-1, self.feature_size))
         self._boxes = np.memmap(self._path(BOXES), "<f4", "r").reshape(-1, 4)
 
     def batch(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """Training: a step, a report, a validation, a checkpoint, and nothing lost on a bad day."""
 
+import itertools
 import logging
 import math
 import signal
@@ -15,7 +16,7 @@ from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.metrics import MetricsFile, means
 from onmt_varattn.randomness import model_stream, set_model_stream
 from onmt_varattn.signals import StopRequest
-from onmt_varattn.vqa.batches import Batches
+from onmt_varattn.vqa.batches import Batches, read_ahead
 from onmt_varattn.vqa.checkpoint import Saver
 from onmt_varattn.vqa.data import Batch
 from onmt_varattn.vqa.model import AnswerModel
@@ -90,13 +91,10 @@ class Trainer:
             self.metrics.begin(first, resume=first > 1)
         self.model.train()
         self._clock = time.time()
-        with StopRequest() as stop:
-            batches = self.batches.start(first)
-            try:
-                while not self.is_over and not stop.signal:
-                    self._turn(next(batches), stop)
-            finally:
-                batches.close()  # type: ignore[attr-defined]
+        ahead = read_ahead(self.batches.batch, itertools.count(first), self.device)
+        with StopRequest() as stop, ahead as batches:
+            while not self.is_over and not stop.signal:
+                self._turn(next(batches), stop)
         self._end(stop.signal)
 
     def _turn(self, batch: Batch, stop: StopRequest) -> None:
@@ -115,7 +113,6 @@ class Trainer:
     def _step(self, batch: Batch) -> None:
         """One step of the optimiser, or none if it would do harm."""
         step = self.loss.step = self.optimizer.step + 1
-        batch = batch.to(self.device)
         self.optimizer.zero_grad()
         objective = self.loss.objective
         positions = self.model(batch, flat_posterior=objective.has_posterior)

@@ -56,15 +56,16 @@ def build(opt: Any, data: Data) -> Trainer:
     optimizer = Optimizer(model.parameters(), opt)
     objective = build_objective(opt)
     train_part, valid_part = data.part("train"), data.part("valid")
-    if not len(train_part.labelled):
-        raise UserError(f"-data {opt.data}: no training question has an answer of the vocabulary")
+    for name, part in (("training", train_part), ("validation", valid_part)):
+        if not len(part.labelled):
+            raise UserError(f"-data {opt.data}: no {name} question has an answer of the vocabulary")
     describe(opt, model, data, len(train_part.labelled), len(train_part))
 
     def validate() -> dict[str, float]:
         return validation(model, objective, valid_part, data, opt, device)
 
     saver = checkpoint.Saver(
-        opt.save_model, opt.keep_checkpoint, model, opt, optimizer, data.words, data.answers
+        opt.save_model, opt.keep_checkpoint, model, opt, optimizer, checkpoint.known(data)
     )
     trainer = Trainer(
         model,
@@ -110,9 +111,8 @@ def build_model(opt: Any, data: Data, found: dict[str, Any] | None) -> AnswerMod
     """A new model, or the one of a checkpoint."""
     model = checkpoint.build_model(opt, len(data.words), len(data.answers), data.store.feature_size)
     if found is not None:
-        saved = found["vqa"]
-        if (saved["words"], saved["answers"]) != (data.words.words, data.answers):
-            raise UserError(f"-data {opt.data}: not the words and answers that the run began with")
+        if differ := checkpoint.differences(found["vqa"], data):
+            raise UserError(f"-data {opt.data}: not the {differ[0]} that the run began with")
         model.load_state_dict(found["model"])
     elif opt.embeddings:
         vectors = load_embeddings(opt.embeddings, data.words, opt.word_vec_size)

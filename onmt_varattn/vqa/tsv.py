@@ -9,7 +9,16 @@ from typing import BinaryIO
 import numpy as np
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.regions import START, FeatureFile, LeftOut, Position, Refuse, Regions, checked
+from onmt_varattn.vqa.regions import (
+    NO_FEATURES,
+    START,
+    FeatureFile,
+    LeftOut,
+    Position,
+    Refuse,
+    Regions,
+    checked,
+)
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 LONGEST_LINE = 1 << 26  # bytes; 100 boxes of 2,048 numbers take 1.1 million
@@ -49,7 +58,10 @@ class TsvFile(FeatureFile):
             return _parse(line, place, refuse)
         try:
             item = _parse(line, place, None)
-            whole = isinstance(item, LeftOut) or item.features.shape[1] == self._first_size()
+            if isinstance(item, LeftOut):
+                whole = item.reason != NO_FEATURES
+            else:
+                whole = item.features.shape[1] == self._first_size()
         except UserError:
             whole = False
         if not whole:

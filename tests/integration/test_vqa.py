@@ -1,5 +1,6 @@
 """Training, scoring and asking models of visual question answering, from the command line on."""
 
+import dataclasses
 import json
 import math
 import os
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from onmt_varattn.bin import vqa_evaluate, vqa_train
+from onmt_varattn.bin import vqa_evaluate, vqa_preprocess, vqa_train
 from onmt_varattn.vqa import checkpoint
 from onmt_varattn.vqa.answers import accuracy
-from onmt_varattn.vqa.data import Data, fixed_labels
+from onmt_varattn.vqa.data import Data, Part, fixed_labels
 from onmt_varattn.vqa.evaluation import LABEL_SEED
 from onmt_varattn.vqa.trainer import Trainer
 from tests.conftest import call
@@ -429,7 +430,85 @@ def test_models_of_other_kinds_and_data_are_refused(data, trained, tmp_path, cap
     other = prepare(tmp_path, train_images=30, seed=9)
     capsys.readouterr()
     assert call(vqa_evaluate.main, *f"-model {trained} -data {other}".split()) == 2
-    assert "its words and answers are not those of -data" in capsys.readouterr().err
+    assert "its words and answers and training and validation questions are not" in capsys.readouterr().err
+
+
+def resplit(data, directory):
+    """The same questions, others of them for validation and test."""
+    scenes = data.replace("/data", "/scenes")
+    settings = json.load(open(f"{data}.json"))["options"]
+    names = ("train_questions", "train_annotations", "valid_questions", "valid_annotations")
+    words = [word for name in names for word in (f"-{name}", settings[name])]
+    words += ["-image_features", f"{scenes}/trainval.tsv", "-save_data", f"{directory}/other"]
+    assert call(vqa_preprocess.main, *words, "-answer_min_frequency", 2, "-split_seed", 2) == 0
+    return f"{directory}/other"
+
+
+def test_questions_that_a_model_was_chosen_by_are_not_scored_as_others(data, trained, tmp_path, capsys):
+    other = resplit(data, tmp_path)
+    assert call(vqa_evaluate.main, *f"-model {trained} -data {other}".split()) == 2
+    assert "its training and validation questions are not those of -data" in capsys.readouterr().err
+    prefix = str(tmp_path / "m")
+    assert train(data, prefix, run="-train_steps 2") == 0
+    assert train(other, prefix, f"{SAMPLED} -resume", run="-train_steps 3") == 2
+    assert "not the training and validation questions that the run began with" in capsys.readouterr().err
+
+
+def test_a_run_is_not_resumed_with_features_of_another_size(data, tmp_path, capsys):
+    prefix = str(tmp_path / "m")
+    assert train(data, prefix, run="-train_steps 2") == 0
+    other = prepare(tmp_path, feature_size=33)
+    assert train(other, prefix, f"{SAMPLED} -resume", run="-train_steps 3") == 2
+    assert "not the feature size that the run began with" in capsys.readouterr().err
+
+
+def test_questions_whose_answers_are_all_unknown(data, trained, tmp_path, monkeypatch, capsys):
+    """Nothing to validate by is refused; in scoring such questions count for accuracy alone."""
+    stock = Data.part
+
+    def unlabelled(self, name):
+        part = stock(self, name)
+        if name != "train":
+            empty = dataclasses.replace(
+                part.columns,
+                labels=part.columns.labels[:0],
+                votes=part.columns.votes[:0],
+                label_starts=part.columns.label_starts * 0,
+            )
+            part = Part(empty, part._file, self.store)
+        return part
+
+    monkeypatch.setattr(Data, "part", unlabelled)
+    assert train(data, str(tmp_path / "m"), run="-train_steps 2") == 2
+    assert "no validation question has an answer of the vocabulary" in capsys.readouterr().err
+    out = str(tmp_path / "out.json")
+    assert call(vqa_evaluate.main, *f"-model {trained} -data {data} -json {out}".split()) == 0
+    result = json.load(open(out))["models"][0]
+    assert result["nll"]["exact"] is result["prior_entropy"] is None
+    assert result["labelled"] == 0
+    assert result["accuracy"]["exact"] >= 0
+
+
+def test_a_device_that_is_not_there_is_refused(data, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert train(data, str(tmp_path / "m"), "-attention soft -gpu_ranks 1") == 2
+    assert "-gpu_ranks 1: torch finds 1 CUDA device(s), counted from 0" in capsys.readouterr().err
+    assert train(data, str(tmp_path / "m"), "-attention soft -gpu_ranks -1") == 2
+    assert call(vqa_evaluate.main, *f"-model {trained} -data {data} -gpu 3".split()) == 2
+    assert "-gpu 3: torch finds 1 CUDA device(s)" in capsys.readouterr().err
+
+
+def test_asking_about_an_image_decodes_no_other(data, trained, tmp_path, capsys):
+    lines = open(data.replace("/data", "/scenes/trainval.tsv"), "rb").read().splitlines(keepends=True)
+    first = lines[0].split(b"\t")
+    lines[0] = b"\t".join([*first[:5], b"!!!\n"])
+    (tmp_path / "a.tsv").write_bytes(b"".join(lines))
+    words = ["-model", trained, "-image_features", tmp_path / "a.tsv", "-question", "what is it", "-image_id"]
+    assert call(vqa_evaluate.main, *words, 2) == 0
+    assert "Image 2, " in capsys.readouterr().out
+    assert call(vqa_evaluate.main, *words, 1) == 2
+    assert "line 1: features are not base64" in capsys.readouterr().err
 
 
 def test_asking_gives_the_answers_that_scoring_gives(data, trained, tmp_path, capsys):

@@ -127,16 +127,17 @@ def test_a_normalised_answer_stays_as_it_is(answer):
 
 def leaving_one_out(predicted, answers):
     """What the official evaluation describes: each annotator's view of the others, in turn."""
+    answers, predicted = [" ".join(answer.split()) for answer in answers], " ".join(predicted.split())
     if len(set(answers)) > 1:
-        answers = [without_punctuation(answer) for answer in answers]
+        answers, predicted = [normalise(answer) for answer in answers], normalise(predicted)
     scores = []
     for i in range(len(answers)):
         others = answers[:i] + answers[i + 1 :]
-        scores.append(min(1, sum(other == normalise(predicted) for other in others) / 3))
+        scores.append(min(1, sum(other == predicted for other in others) / 3))
     return sum(scores) / len(scores)
 
 
-answer = st.sampled_from(["yes", "yes!", "no", "The yes", "red-star", "red star", "2", "two", ""])
+answer = st.sampled_from(["yes", " yes\n", "yes!", "no", "The yes", "red-star", "red\tstar", "2", "two", ""])
 
 
 @examples(300)
@@ -154,12 +155,17 @@ def test_accuracy_of_ten_annotators(matches, expected):
 @pytest.mark.parametrize(
     ("predicted", "answers", "expected"),
     [
-        ("Yes.", ["yes"] * 10, 1),
-        ("yes", ["yes!"] * 10, 0),  # where all agree, what they wrote is not touched
-        ("yes", ["yes!"] * 9 + ["no"], 0),  # "yes " keeps the space
+        ("Yes.", ["yes"] * 10, 0),  # where all agree, nothing is touched
+        ("yes", ["yes!"] * 10, 0),
+        ("yes!", ["yes!"] * 10, 1),
+        (" yes", ["yes"] * 5 + ["yes\n"] * 5, 1),  # but for spaces around
+        ("yes", ["yes!"] * 9 + ["no"], 1),
         ("red star", ["red-star"] * 9 + ["no"], 1),
         ("two", ["2"] * 5 + ["3"] * 5, 1),
-        ("2", ["two"] * 5 + ["3"] * 5, 0),  # annotations keep number words
+        ("2", ["two"] * 5 + ["3"] * 5, 1),
+        ("0", ["none"] * 9 + ["0"], 1),
+        ("don't", ["dont"] * 9 + ["do not"], 1),
+        ("star", ["a star", "the star", "star.", "moon"] + ["x"] * 6, 0.9),
         ("\nred\tstar ", ["red star"] * 2 + ["x"] * 8, 0.6),
         ("dog", ["dog"], 0),  # nobody else to agree
         ("dog", ["dog"] * 2, 1 / 3),

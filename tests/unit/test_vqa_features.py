@@ -266,6 +266,9 @@ def test_another_file_with_an_hdf5_ending(tmp_path):
         ({"boxes": np.zeros((12, 5))}, r"boxes of shape \(12, 5\) and features of shape"),
         ({"features": np.full((12, 3), b"a")}, r"features is of type \|S1; numbers are expected"),
         ({"image_id": np.array([b"cat", b"dog", b"cow"])}, "'cat' has no number to tell an image by"),
+        ({"num_boxes": np.array([4, np.nan, 4])}, "num_boxes holds numbers that are not whole"),
+        ({"num_boxes": np.array([4, 3.5, 4.5])}, "num_boxes holds numbers that are not whole"),
+        ({"image_w": np.array([4, np.inf, 4])}, "image_w holds numbers that are not whole"),
         (
             {"image_id": np.zeros((3, 2), int)},
             r"image_id has the shape \(3, 2\); one id an image is expected",
@@ -303,6 +306,13 @@ def test_a_group_that_lacks_an_array_is_named(tmp_path):
         del file["2/features"]
     with pytest.raises(UserError, match=r"a\.h5, group 2: no array features or .*; there are boxes"):
         items(tmp_path / "a.h5")
+
+
+def test_arrays_that_are_of_no_use_are_passed_over(tmp_path):
+    drawn = draw([1, 2])
+    arrays = flat_arrays(drawn) | {"info": np.array([{"a": 1}], dtype=object)}
+    np.savez(tmp_path / "a.npz", **{name: arrays[name] for name in ("info", *flat_arrays(drawn))})
+    assert all(map(same, items(tmp_path / "a.npz"), drawn))
 
 
 def test_python_objects_are_not_loaded(tmp_path):

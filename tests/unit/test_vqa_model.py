@@ -230,9 +230,10 @@ def test_answers_are_the_mixture_over_boxes(model, test, chunk_logits):
     questions = batch()
     emitter = model.emitter()
     emitter.chunk_logits = chunk_logits
-    found = Inference(
-        model(questions), emitter, build_objective("variational", "enum", Settings())
-    ).log_probs(test)
+    objective = build_objective("variational", "enum", Settings())
+    mixture = Inference(model(questions), emitter, objective, every_word=True).mixture(test)
+    found = mixture.log_probs
+    torch.testing.assert_close(mixture.log_marginal, found.gather(1, questions.gold.unsqueeze(1)).squeeze(1))
     for n in range(len(BOXES)):
         oracle = Oracle(model, questions, n)
         weights = oracle.log_p.exp()

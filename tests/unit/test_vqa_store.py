@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import re
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa import building
-from onmt_varattn.vqa.regions import DUPLICATE, NO_BOXES, NOT_WANTED, Regions
+from onmt_varattn.vqa.regions import DUPLICATE, NO_BOXES, NO_FEATURES, NOT_WANTED, Regions
 from onmt_varattn.vqa.store import Store, build_store
 from onmt_varattn.vqa.tsv import TsvFile
 from tests.regions import FORMATS, draw, tsv_line, write_tsv
@@ -90,16 +92,20 @@ def test_a_batch_is_the_callers_own(tmp_path):
     assert contents(tmp_path / "store") == before
 
 
+MESSY = 11  # images in them
+
+
 def messy_sources(directory):
     """Two files with images that are wanted, unwanted, double, without boxes, of another size, too large."""
     first = draw([1, 2, 3, 4, 5], seed=1)
     (empty,) = draw([6], boxes=(0, 0))
     (other,) = draw([7], size=8)
+    (nothing,) = draw([70], size=0)
     second = draw([2, 8, 50], seed=2)
     second[1].features[0, 0] = 1e6
-    write_tsv(directory / "a.tsv", [*first, empty, other])
+    write_tsv(directory / "a.tsv", [nothing, *first, empty, other])  # the first tells no size
     FORMATS["flat.h5"](directory / "b.h5", second)
-    return [str(directory / "a.tsv"), str(directory / "b.h5")], [1, 2, 3, 5, 6, 7, 8, 60, 61]
+    return [str(directory / "a.tsv"), str(directory / "b.h5")], [1, 2, 3, 5, 6, 7, 8, 60, 61, 70]
 
 
 def test_what_is_left_out_is_counted_and_named(tmp_path):
@@ -108,19 +114,20 @@ def test_what_is_left_out_is_counted_and_named(tmp_path):
     assert {name: reason.count for name, reason in report.left_out.items()} == {
         NOT_WANTED: 2,
         NO_BOXES: 1,
+        NO_FEATURES: 1,
         "feature size 8, not 6": 1,
         DUPLICATE: 1,
         "values too large for float16": 1,
     }
-    assert report.left_out[NOT_WANTED].places == [f"{paths[0]}, line 4", f"{paths[1]}, image 50"]
+    assert report.left_out[NOT_WANTED].places == [f"{paths[0]}, line 5", f"{paths[1]}, image 50"]
     assert report.left_out["feature size 8, not 6"].places == [f"{paths[0]}, image 7"]
-    assert report.missing == [6, 7, 8, 60, 61]
+    assert report.missing == [6, 7, 8, 60, 61, 70]
     assert report.images == 4
     store = Store(str(tmp_path / "store"))
     expected = draw([1, 2, 3, 4, 5], seed=1)[1]
     assert np.array_equal(store.regions(store.row_of[2]).features, expected.features.astype("f2"))
-    assert "5 images of questions are not stored (6, 7, 8, ...)" in report.lines()
-    assert f"1 images left out: {NO_BOXES} ({paths[0]}, line 6)" in report.lines()
+    assert "6 images of questions are not stored (6, 7, 8, ...)" in report.lines()
+    assert f"1 images left out: {NO_BOXES} ({paths[0]}, line 7)" in report.lines()
 
 
 def test_only_the_first_places_are_named(tmp_path):
@@ -142,7 +149,7 @@ def test_a_build_killed_at_any_place_resumes_to_the_same_bytes(tmp_path, monkeyp
     monkeypatch.setattr(building, "JOURNAL_IMAGES", every)
     whole = build_store(paths, wanted, str(tmp_path / "whole"), "float16")
     add, seen = building._Build._add, []
-    for kill in range(10):
+    for kill in range(MESSY):
         directory = tmp_path / f"killed{kill}"
 
         def dying(build, item, files, kill=kill):
@@ -167,7 +174,7 @@ def test_a_build_killed_at_any_place_resumes_to_the_same_bytes(tmp_path, monkeyp
         )
         assert build_store(paths, wanted, str(directory), "float16") == whole
         assert contents(directory) == contents(tmp_path / "whole")
-        assert len(seen) <= 10 - before + every, "what the journal counts is not read again"
+        assert len(seen) <= MESSY - before + every, "what the journal counts is not read again"
 
 
 def test_a_kill_while_finishing_leaves_an_unfinished_store_or_a_whole_one(tmp_path, monkeypatch):
@@ -262,6 +269,38 @@ def test_the_journal_counts_only_what_is_on_disk(tmp_path, monkeypatch, often):
     build_store(paths, wanted, str(tmp_path / "store"), "float32")
     assert len(seen) > 8
     assert all(sizes == lengths for sizes, lengths in seen)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="how much memory there is, Linux tells")
+def test_features_need_not_fit_into_memory(tmp_path, monkeypatch):
+    """A store twice as large as memory and swap, whose file has holes: opened, and a batch of it read."""
+    kilobytes = dict(re.findall(r"(MemTotal|SwapTotal): *(\d+) kB", open("/proc/meminfo").read()))
+    size = 2**18  # a megabyte a box
+    boxes = 2 * sum(map(int, kilobytes.values())) // 1024
+    small = draw([1, 2], size=size, boxes=(1, 1))
+    write_tsv(tmp_path / "a.tsv", small)
+    build_store([str(tmp_path / "a.tsv")], [1, 2], str(tmp_path / "store"))
+    store = tmp_path / "store"
+    starts = np.array([0, 1, boxes])
+    np.savez(store / "images.npz", ids=[1, 2], starts=starts, widths=[1, 1], heights=[1, 1])
+    os.truncate(store / "features.bin", boxes * size * 4)
+    os.truncate(store / "boxes.bin", boxes * 16)
+    description = json.loads((store / "store.json").read_text())
+    description["bytes"] = {name: (store / name).stat().st_size for name in description["bytes"]}
+    (store / "store.json").write_text(json.dumps(description))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        features, _ = Store(str(store)).batch([0])
+    assert torch.equal(features[0], torch.from_numpy(small[0].features))
+
+
+def test_features_that_the_index_does_not_account_for(tmp_path):
+    write_tsv(tmp_path / "a.tsv", draw([1, 2]))
+    build_store([str(tmp_path / "a.tsv")], [1, 2], str(tmp_path / "store"))
+    description = tmp_path / "store/store.json"
+    description.write_text(description.read_text().replace('"feature_size": 6', '"feature_size": 5'))
+    with pytest.raises(UserError, match=r"features\.bin has [\d,]+ numbers, which images\.npz does not"):
+        Store(str(tmp_path / "store"))
 
 
 def test_a_finished_store_is_not_built_again(tmp_path, monkeypatch):

@@ -1,7 +1,10 @@
 """What each training step sees, the optimiser's rate, and word vectors."""
 
+import itertools
 import subprocess
 import sys
+import threading
+import time
 from argparse import Namespace
 from collections import Counter
 
@@ -11,12 +14,14 @@ import torch
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa import embeddings
-from onmt_varattn.vqa.batches import Batches
+from onmt_varattn.vqa.batches import AHEAD, Batches, read_ahead
 from onmt_varattn.vqa.data import Data, fixed_labels
 from onmt_varattn.vqa.optimizer import Optimizer
 from onmt_varattn.vqa.words import WordList
 from tests.conftest import ROOT
 from tests.scenes import prepare
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +70,37 @@ def test_an_epoch_has_every_labelled_question_once_in_an_order_of_its_own(data):
 
 def test_a_step_sees_the_same_whenever_it_comes(data):
     part = data.part("train")
-    from_start = Batches(part, 16, seed=3).start(1)
-    seen = [next(from_start) for _ in range(14)]
-    from_start.close()
-    later = Batches(part, 16, seed=3).start(9)
-    for before in seen[8:]:
-        now = next(later)
-        assert now.index == before.index
-        assert torch.equal(now.gold, before.gold)
-        assert torch.equal(now.features, before.features)
-        assert torch.equal(now.questions, before.questions)
-    later.close()
+    with read_ahead(Batches(part, 16, seed=3).batch, itertools.count(1), CPU) as from_start:
+        seen = [next(from_start) for _ in range(14)]
+    with read_ahead(Batches(part, 16, seed=3).batch, itertools.count(9), CPU) as later:
+        for before in seen[8:]:
+            now = next(later)
+            assert now.index == before.index
+            assert torch.equal(now.gold, before.gold)
+            assert torch.equal(now.features, before.features)
+            assert torch.equal(now.questions, before.questions)
+
+
+@pytest.mark.parametrize("count", [0, 1, AHEAD, AHEAD + 1, 11])
+def test_batches_that_are_read_ahead_come_in_order_each_once(data, count):
+    part, threads = data.part("train"), set()
+
+    def read(place):
+        threads.add(threading.current_thread().name)
+        time.sleep(0.02 if place % 3 == 0 else 0)
+        return part.batch([place])
+
+    with read_ahead(read, range(count), CPU) as batches:
+        assert [batch.index for batch in batches] == [[i] for i in range(count)]
+    assert threading.main_thread().name not in threads
+
+
+def test_what_goes_wrong_in_reading_ahead_comes_out(data):
+    def read(place):
+        raise OSError("the disk is gone")
+
+    with read_ahead(read, range(9), CPU) as batches, pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
 
 
 def test_labels_are_drawn_in_proportion_to_votes(data):

@@ -10,7 +10,7 @@ from onmt_varattn.vqa.scenes.questions import Question
 ANNOTATORS = 10
 MISTAKEN = 0.05  # probability of a wrong answer
 PUNCTUATED = 0.05  # of punctuation, which the official metric takes out of all answers
-WORDED = 0.01  # of an article or a number word, which it takes out of predicted answers only
+WORDED = 0.01  # of an article or a number word, which it takes out, too
 SURE = 0.9  # of an annotator who is confident
 EVEN = (0.3, 0.7)  # between which the share of one of two right answers is drawn
 NUMBER_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
