@@ -40,6 +40,10 @@ class Plateau:
         self.state.update(rate_scale=self.rate_scale * self.decay, stalled=0)
         return True
 
+    def forget(self) -> None:
+        """Begin to compare anew, with the rate as it is."""
+        self.state.update(best=float("inf"), stalled=0)
+
     def tell(self, learning_rate: float) -> None:
         """Log that the rate was lowered."""
         logger.info(

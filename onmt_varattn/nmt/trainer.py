@@ -300,10 +300,18 @@ class Trainer(onmt.Trainer):
             self._report_step(self.optim.learning_rate(), step, valid_stats=stats)
         if self.earlystopper is not None:
             self.earlystopper(stats, step)
+        if 0 < self.best["step"] <= self._warm_up_steps < step:  # that was another objective's
+            self.best = {"step": 0, "ppl": math.inf}
         if not stats.ppl() < self.best["ppl"]:
             return False
         self.best = {"step": step, "ppl": stats.ppl()}
         return True
+
+    @property
+    def _warm_up_steps(self) -> int:
+        """How many steps are trained with a simpler objective."""
+        ours = isinstance(self.train_loss, TrainingLoss)
+        return self.train_loss.scheduled.schedule.warm_up_steps if ours else 0
 
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
         """The statistics of all processes' validation batches; the learning rate follows them."""

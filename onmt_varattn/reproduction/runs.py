@@ -118,8 +118,16 @@ class Run:
         return lines[-1] if lines and self._metrics_file.stat().st_mtime >= since else {}
 
     def best_checkpoint(self) -> Path:
-        """The checkpoint with the lowest validation perplexity; the last if there was no validation."""
-        valid = {line["step"]: line["ppl"] for line in self._metrics() if line["part"] == "valid"}
+        """The checkpoint with the lowest validation perplexity; the last if there was no validation.
+
+        Those of a warm-up were trained with another objective: they do not stand for the row.
+        """
+        warm_up = self.recipe.options(self.row).get("attention_warmup_steps") or 0
+        valid = {
+            line["step"]: line["ppl"]
+            for line in self._metrics()
+            if line["part"] == "valid" and line["step"] > warm_up
+        }
         found = {step: path for step, path in self._checkpoints().items() if step in valid}
         if found:
             return found[min(found, key=lambda step: valid[step])]

@@ -184,6 +184,9 @@ class Trainer:
         parts = [f"{name}: {value:.4f}" for name, value in line.items() if isinstance(value, float)]
         logger.info("Validation of %d questions: %s", questions, "; ".join(parts))
         self._write(line)
+        if 0 < self.progress.best["step"] <= self.loss.schedule.warm_up_steps < step:  # another objective's
+            self.progress.best, self.progress.stalled = {"step": 0, "nll": math.inf}, 0
+            self.optimizer.plateau.forget()
         if self.optimizer.plateau.report(line["ppl"]):
             self.optimizer.plateau.tell(self.optimizer.learning_rate())
         if not nll < self.progress.best["nll"]:

@@ -328,6 +328,26 @@ def test_early_stopping_and_the_best_checkpoint(data, tmp_path):
     assert sorted(checkpoint.saving.checkpoints_of(prefix)) == sorted({best, last})
 
 
+def test_the_best_checkpoint_is_not_one_of_the_warm_up(data, tmp_path, monkeypatch):
+    """Nor does the warm-up count for early stopping: its perplexity is another objective's."""
+    nll = iter([1.0, 0.5, 4.0, 3.0, 3.5, 3.6])
+    stock = Trainer._validate
+
+    def validate(self, step):
+        self.validate = lambda: {"questions": 1, "nll": next(nll), "accuracy": 0.0}
+        return stock(self, step)
+
+    monkeypatch.setattr(Trainer, "_validate", validate)
+    prefix = str(tmp_path / "m")
+    flags = "-attention hard -attention_warmup_steps 4 -early_stopping 2 -decay_on_plateau 2"
+    run = "-train_steps 60 -valid_steps 2 -save_checkpoint_steps 2"
+    assert train(data, prefix, flags, run) == 0
+    assert max(line["step"] for line in metrics(prefix)) == 12
+    assert os.readlink(f"{prefix}_best.pt") == "m_step_8.pt"
+    rates = {line["step"]: line["learning_rate"] for line in metrics(prefix) if line["part"] == "valid"}
+    assert rates[10] == rates[2], "a higher NLL after the warm-up is no plateau"
+
+
 def test_word_vectors_are_where_training_starts(data, tmp_path):
     words = Data.load(data).words
     known = words.words[3]

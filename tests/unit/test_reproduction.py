@@ -33,6 +33,20 @@ def write_recipe(path, **values):
     return str(path)
 
 
+def test_a_checkpoint_of_the_warm_up_does_not_stand_for_the_row(tmp_path):
+    """It was trained with another objective, however low its perplexity is."""
+    recipe = replace(RECIPE, rows={"marginal": {"attention": "marginal", "attention_warmup_steps": 20}})
+    run = Run(recipe, "marginal", 1, tmp_path)
+    run.directory.mkdir(parents=True)
+    lines = [
+        {"part": "valid", "step": step, "ppl": ppl} for step, ppl in ((10, 3), (20, 2), (30, 6), (40, 5))
+    ]
+    metrics(run, *lines)
+    for step in (10, 20, 30, 40):
+        (run.directory / f"model_step_{step}.pt").touch()
+    assert run.best_checkpoint() == run.directory / "model_step_40.pt"
+
+
 def test_names_in_a_recipe_are_filled_in(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_PLACE", "/data")
     path = write_recipe(
