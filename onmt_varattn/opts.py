@@ -100,7 +100,11 @@ def train_opts(parser: Any) -> None:
 def objective_opts(parser: Any) -> Callable[..., None]:
     """How an objective is trained; returns what adds to the group."""
     add = adder(parser.add_argument_group("Training latent attention"))
-    add("attention_samples", type=int, help="Samples a word. Default: 5 for rws and vimco, else 1.")
+    add(
+        "attention_samples",
+        type=int,
+        help="Samples a word, or a question. Default: 5 for rws and vimco, else 1.",
+    )
     add("attention_top", type=int, help="Alignments that sum_and_sample sums exactly. Default: 3.")
     add(
         "attention_warmup_steps",
@@ -145,14 +149,14 @@ def run_opts(add: Callable[..., None]) -> None:
         action="store_true",
         default=False,
         help="Go on from the newest whole checkpoint of this -save_model as if the run had never stopped; "
-        "start anew (or with -train_from) if there is none. Give the options of the run again.",
+        "start anew if there is none. Give the options of the run again.",
     )
     add(
         "bad_steps_limit",
         type=int,
         default=10,
         help="Stop after this many steps in a row whose loss or gradient is not finite. Such steps are left "
-        "out, and reported with the lines of their sentences.",
+        "out, and reported with what was in them.",
     )
     add(
         "metrics_file",

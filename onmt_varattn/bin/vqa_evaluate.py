@@ -52,7 +52,10 @@ def vqa_evaluate_parser() -> Parser:
     add("batch_size", type=int, default=128, help="Questions at a time.")
     add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
     add("question", help="Ask this.")
-    add("image_features", help="About an image whose features are here: TSV, HDF5, NPZ.")
+    add(
+        "image_features",
+        help="About an image whose features are here: TSV, HDF5, NPZ, or a directory of .npz files.",
+    )
     add("image_id", type=int, help="Which image, where the file has several.")
     add("top", type=int, default=5, help="Answers to show.")
     add("image", help="Draw the boxes over this image.")
@@ -105,6 +108,8 @@ def evaluate(opt: Any) -> None:
     check(opt)
     if opt.image and not opt.draw:
         opt.draw = "answers.png"
+    if opt.draw:
+        check_drawing(opt)
     for path in (opt.json, opt.predictions, opt.draw):
         if path:
             check_writable(path)
@@ -116,6 +121,15 @@ def evaluate(opt: Any) -> None:
         score([Trained(path, device) for path in opt.model], opt)
     else:
         ask(Trained(opt.model[0], device), opt)
+
+
+def check_drawing(opt: Any) -> None:
+    """Refuse a picture that could not be drawn, before the model is asked."""
+    from onmt_varattn.vqa.drawing import ending_of, read_image
+
+    ending_of(opt.draw)
+    if opt.image:
+        read_image(opt.image)
 
 
 def score(models: "Sequence[Trained]", opt: Any) -> None:
@@ -421,7 +435,7 @@ def draw(found: "Answers", opt: Any) -> None:
     """Boxes over the image: a panel for p, and one for each of the most probable answers."""
     from onmt_varattn.vqa.drawing import draw_answers
 
-    panels = {"p": found.prior}
+    panels = {"p, before any answer": found.prior}
     for answer in found.answers[:2]:
         known = answer.exact if answer.posterior is None else answer.posterior
         panels[f"{'p' if answer.posterior is None else 'q'}, given “{answer.text}”"] = known

@@ -42,7 +42,11 @@ def vqa_preprocess_parser() -> Parser:
     add(
         "save_data", required=True, help="Prefix of all files written, such as data/vqa, for vqa_train -data."
     )
-    add("overwrite", action="store_true", help="Replace files that exist.")
+    add(
+        "overwrite",
+        action="store_true",
+        help="Replace files that exist; they are gone even if this run fails.",
+    )
     add(
         "answer_min_frequency",
         type=int,
@@ -92,7 +96,7 @@ def preprocess(opt: Any) -> None:
         stored = build_store(opt.image_features, wanted, data.features_path(opt.save_data), opt.feature_type)
         store = Store(data.features_path(opt.save_data))
         for file in files:
-            file.leave_out(store.row_of)
+            file.leave_out(store.row_of, stored)
         parts, settings = prepare(opt, files, valid_ids, store)
         preparation.write(opt.save_data, parts, settings)
     report(files, stored, parts, settings, opt.answer_min_frequency)
@@ -120,7 +124,7 @@ class Source:
     unasked: int
     losses: dict[str, int]
 
-    def leave_out(self, rows: dict[int, int]) -> None:
+    def leave_out(self, rows: dict[int, int], stored: StoreReport) -> None:
         """Leave out the questions whose images have no features.
 
         Raises:
@@ -136,7 +140,7 @@ class Source:
         if not kept:
             raise UserError(
                 f"-image_features has none of the {len(missing):,} images of {self.questions} ({named}); "
-                "give the features of these images"
+                f"give the features of these images ({'; '.join(stored.lines())})"
             )
         self.pairs = kept
 
@@ -155,6 +159,8 @@ def check(opt: Any, paths: Sequence[str]) -> None:
             raise UserError(
                 f"-{name} {getattr(opt, name)} must be at least {least}, and below 2 to the power of 31"
             )
+    if not opt.save_data:
+        raise UserError("-save_data is empty; give a prefix, such as data/vqa")
     if not os.path.basename(opt.save_data):
         raise UserError(
             f"-save_data {opt.save_data} is a directory; give a prefix, such as {opt.save_data}vqa"

@@ -49,9 +49,10 @@ class Recipe:
         for row in rows:
             if row not in self.rows:
                 raise UserError(f"-rows {row}: recipe {self.name} has {', '.join(self.rows)}")
-        for path in self.needs:
-            if not os.path.exists(path):
-                raise UserError(f"recipe {self.name} needs {path}, which is not there")
+        missing = [path for path in self.needs if not os.path.exists(path)]
+        if missing:
+            verb = "which is" if len(missing) == 1 else "which are"
+            raise UserError(f"recipe {self.name} needs {', '.join(missing)}, {verb} not there")
 
 
 def load_recipe(name: str, output: str) -> Recipe:

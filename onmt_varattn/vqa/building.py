@@ -28,6 +28,7 @@ FEATURES, BOXES, INDEX = "features.bin", "boxes.bin", "index.bin"
 DTYPES = {"float32": "<f4", "float16": "<f2"}
 ENTRY = np.dtype([("id", "<i8"), ("boxes", "<i8"), ("width", "<i8"), ("height", "<i8")])
 JOURNAL_IMAGES, JOURNAL_SECONDS = 500, 10.0
+SAY_SECONDS = 60.0  # between lines on progress where no bar is shown
 PLACES = 3  # named of every reason
 
 
@@ -208,6 +209,9 @@ class _Build:
         if progress.source != number:
             progress.source, progress.position = number, START
         start, told, clock = progress.position, progress.position.items, time.monotonic()
+        if start.items:
+            print(f"{source.path}: going on after image {start.items:,}", flush=True)
+        said = clock
         with tqdm(
             desc=f"storing {source.path}", total=source.total, initial=start.offset, unit=source.unit,
             unit_scale=True, disable=None,
@@ -219,6 +223,10 @@ class _Build:
                 if position.items - told >= JOURNAL_IMAGES or time.monotonic() - clock >= JOURNAL_SECONDS:
                     self._write_journal(files)
                     told, clock = position.items, time.monotonic()
+                if bar.disable and time.monotonic() - said >= SAY_SECONDS:
+                    share = position.offset / max(source.total, 1)
+                    print(f"{source.path}: {position.items:,} images read, {share:.0%}", flush=True)
+                    said = time.monotonic()
         self._write_journal(files)
 
     def _refuse(self, image: int) -> str | None:

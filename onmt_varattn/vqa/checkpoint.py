@@ -43,6 +43,7 @@ def known(data: Data) -> dict[str, Any]:
         "words": data.words.words,
         "answers": data.answers,
         "feature_size": data.store.feature_size,
+        "boxes": int(data.store.box_counts.sum()),
         "seen": data.seen,
     }
 
@@ -53,6 +54,7 @@ def differences(saved: dict[str, Any], data: Data) -> list[str]:
         "words": "words",
         "answers": "answers",
         "feature_size": "feature size",
+        "boxes": "number of boxes",
         "seen": "training and validation questions",
     }
     now = known(data)

@@ -212,6 +212,8 @@ class Data:
             UserError: it is not there, not finished, or damaged.
         """
         path = f"{prefix}.json"
+        if prefix.endswith(".json") and os.path.exists(prefix):
+            raise UserError(f"-data {prefix}: leave out .json: a prefix of several files is meant")
         try:
             settings = json.loads(read_bytes(path))
         except UserError as error:

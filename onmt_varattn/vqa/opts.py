@@ -52,7 +52,12 @@ def train_opts(parser: Any) -> None:
     add("valid_steps", type=int, default=1000, help="Steps between validations.")
     add("save_checkpoint_steps", type=int, default=1000, help="Steps between checkpoints; 0: one at the end.")
     add("keep_checkpoint", type=int, default=-1, help="Checkpoints to keep besides the best. -1: all.")
-    add("early_stopping", type=int, default=0, help="Stop after this many validations without a lower NLL.")
+    add(
+        "early_stopping",
+        type=int,
+        default=0,
+        help="Stop after this many validations without a lower NLL. 0: never.",
+    )
     add("optim", choices=["adam", "sgd"], default="adam", help="Optimiser.")
     add("learning_rate", type=float, default=0.0003, help="Learning rate.")
     add("learning_rate_decay", type=float, default=0.5, help="What the rate is multiplied by when it falls.")
@@ -105,7 +110,9 @@ def resolve(opt: Any) -> None:
     if not 0 <= opt.dropout < 1:
         raise UserError(f"-dropout {opt.dropout} must be at least 0 and below 1")
     if opt.global_attention == "dot":
-        raise UserError("-global_attention dot compares queries with boxes as they are; use mlp or general")
+        raise UserError(
+            "-global_attention dot compares queries with boxes as they are; use mlp, general or scaled_dot"
+        )
     if len(opt.gpu_ranks) > 1:
         raise UserError(
             f"-gpu_ranks {' '.join(map(str, opt.gpu_ranks))}: questions are trained in one process; give one"
@@ -132,8 +139,9 @@ def check_device(option: str, number: int) -> None:
 # What may differ between two parts of one run.
 MAY_DIFFER = frozenset(
     (  # noqa: SIM905
-        "data resume train_steps report_every log_file tensorboard tensorboard_log_dir metrics_file "
-        "save_checkpoint_steps keep_checkpoint gpu_ranks bad_steps_limit valid_batch_size embeddings"
+        "data resume save_model train_steps report_every log_file tensorboard tensorboard_log_dir "
+        "metrics_file save_checkpoint_steps keep_checkpoint gpu_ranks bad_steps_limit "
+        "valid_batch_size embeddings"
     ).split()
 )
 

@@ -220,6 +220,10 @@ class Trainer:
             logger.warning(
                 "Left out: %d steps, %d questions in all.", left_out["steps"], left_out["questions"]
             )
+        if self.progress.best["step"]:
+            logger.info(
+                "Best: step %d, validation NLL %.4f", self.progress.best["step"], self.progress.best["nll"]
+            )
         if self.save_again:
             raise TrainingError(f"the model of step {step} could not be saved (see above)")
         if stopped_by:

@@ -77,6 +77,13 @@ def build(opt: Any, data: Data) -> Trainer:
         opt,
         tensorboard_writer(opt),
     )
+    if opt.train_steps < opt.valid_steps:
+        logger.warning(
+            "-valid_steps %d is more than -train_steps %d: no validation, and no %s_best.pt",
+            opt.valid_steps,
+            opt.train_steps,
+            opt.save_model,
+        )
     remove_remains(opt.save_model)
     if found is not None:
         optimizer.load_state_dict(found["optim"])
@@ -85,7 +92,8 @@ def build(opt: Any, data: Data) -> Trainer:
         saver.go_on(steps, int(trainer.progress.best["step"]), found["training"]["passing"])
     elif earlier := checkpoints_of(opt.save_model):
         logger.warning(
-            "%d checkpoints of an earlier run, up to step %d, have the names of this -save_model.",
+            "%d checkpoints of an earlier run, up to step %d, have the names of this -save_model; those of "
+            "the same steps are replaced. (-resume would go on with it.)",
             len(earlier),
             max(earlier),
         )
