@@ -59,7 +59,7 @@ def corpus(directory: Path, questions: int) -> str:
             }
             for i in ids
         ]
-        given = [_annotation(i, i % questions, f"a{i % ANSWERS}") for i in ids]
+        given = [_annotation(i, i % questions, f"a{i % questions % ANSWERS}") for i in ids]
         (directory / f"{part}.q").write_text(json.dumps({"questions": asked}))
         (directory / f"{part}.a").write_text(json.dumps({"annotations": given}))
     with h5py.File(directory / "features.h5", "w") as file:

@@ -176,7 +176,7 @@ def check_fits(trained: "Trained", data: "Data", opt: Any) -> None:
 
     if differ := differences(trained.vqa, data):
         raise UserError(
-            f"{trained.path}: its {' and '.join(differ)} are not those of -data {opt.data}; score it on what "
+            f"{trained.path}: its {', '.join(differ)} are not those of -data {opt.data}; score it on what "
             "it was trained with"
         )
 

@@ -288,6 +288,7 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_
 def test_resuming_another_run_is_refused(data, tmp_path, capsys):
     prefix = str(tmp_path / "m")
     assert train(data, prefix, run="-train_steps 2") == 0
+    assert f"no validation, and no {prefix}_best.pt" in capsys.readouterr().err
     assert train(data, prefix, f"{SAMPLED} -resume", run="-train_steps 3 -rnn_size 14 -seed 2") == 2
     said = capsys.readouterr().err
     assert "-rnn_size 14" in said
@@ -450,7 +451,10 @@ def test_models_of_other_kinds_and_data_are_refused(data, trained, tmp_path, cap
     other = prepare(tmp_path, train_images=30, seed=9)
     capsys.readouterr()
     assert call(vqa_evaluate.main, *f"-model {trained} -data {other}".split()) == 2
-    assert "its words and answers and training and validation questions are not" in capsys.readouterr().err
+    assert (
+        "its words, answers, number of boxes, training and validation questions are not those"
+        in capsys.readouterr().err
+    )
 
 
 def resplit(data, directory):
@@ -472,6 +476,32 @@ def test_questions_that_a_model_was_chosen_by_are_not_scored_as_others(data, tra
     assert train(data, prefix, run="-train_steps 2") == 0
     assert train(other, prefix, f"{SAMPLED} -resume", run="-train_steps 3") == 2
     assert "not the training and validation questions that the run began with" in capsys.readouterr().err
+
+
+def test_a_run_that_moved_goes_on(data, tmp_path):
+    (tmp_path / "here").mkdir()
+    assert train(data, f"{tmp_path}/here/m", run="-train_steps 2") == 0
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert train(data, f"{tmp_path}/there/m", f"{SAMPLED} -resume", run="-train_steps 3") == 0
+    assert os.path.exists(f"{tmp_path}/there/m_step_3.pt")
+
+
+@pytest.mark.parametrize(("flags", "said"), [("-draw x.foo", "x.foo: the ending tells"), ("-image I", "I")])
+def test_a_picture_that_cannot_be_drawn_is_told_before_the_answers(
+    data, trained, tmp_path, monkeypatch, capsys, flags, said
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "I").write_text("no image")
+    words = ["-image_features", data.replace("/data", "/scenes/trainval.tsv"), "-image_id", "1"]
+    assert call(vqa_evaluate.main, "-model", trained, *words, "-question", "what is it", *flags.split()) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.out == ""
+
+
+def test_data_named_by_its_file_is_told(data, tmp_path, capsys):
+    assert train(f"{data}.json", str(tmp_path / "m")) == 2
+    assert f"-data {data}.json: leave out .json" in capsys.readouterr().err
 
 
 def test_a_run_is_not_resumed_with_features_of_another_size(data, tmp_path, capsys):

@@ -307,6 +307,7 @@ def test_features_of_other_images_are_told(scenes, run):
     code, said = run(scenes, image_features="scenes/train.tsv")
     assert code == 2
     assert f"-image_features has none of the 21 images of scenes/{NAMES['valid_questions']}" in said
+    assert "60 images with" in said, "what became of those in the file"
     assert not Path("out/vqa.json").exists()
     Path("scenes/valid.tsv").write_text("".join(lines[60:]))
     code, said = run(scenes, image_features="scenes/train.tsv scenes/valid.tsv")

@@ -1,9 +1,14 @@
 """The learning rate follows validation; a resumed run goes on where it stood."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from onmt_varattn.nmt.trainer import PlateauOptimizer
+from onmt_varattn.latent.schedule import Schedule
+from onmt_varattn.nmt.loss import TrainingLoss
+from onmt_varattn.nmt.trainer import PlateauOptimizer, Trainer
 from tests import models
 
 
@@ -94,3 +99,17 @@ def test_a_fused_optimiser_goes_on_from_a_saved_one_and_leaves_no_mark_in_it():
     steps = [state["step"].item() for state in resumed._optimizer.state.values()]
     assert steps == [3, 3]
     assert not torch.equal(first.weight, whole.weight)
+
+
+def test_a_validation_of_the_warm_up_is_not_the_best_once_that_is_over():
+    """It is of another objective, however low its perplexity is."""
+    trainer, loss = object.__new__(Trainer), object.__new__(TrainingLoss)
+    loss.scheduled = SimpleNamespace(schedule=Schedule(warm_up_steps=20))
+    trainer.train_loss, trainer.earlystopper, trainer.moving_average = loss, None, None
+    trainer.world, trainer.best = SimpleNamespace(first=False), {"step": 0, "ppl": math.inf}
+    perplexities = {10: 3.0, 20: 2.0, 30: 6.0, 40: 5.0, 50: 5.5}
+    found = []
+    for step, ppl in perplexities.items():
+        trainer.validate = lambda *args, ppl=ppl, **kwargs: SimpleNamespace(ppl=lambda: ppl)
+        found.append((trainer._validate(None, step), trainer.best["step"]))
+    assert found == [(True, 10), (True, 20), (True, 30), (True, 40), (False, 40)]

@@ -303,6 +303,15 @@ def test_features_that_the_index_does_not_account_for(tmp_path):
         Store(str(tmp_path / "store"))
 
 
+def test_without_a_terminal_a_line_tells_how_far_it_is(tmp_path, monkeypatch, often, capsys):
+    monkeypatch.setattr(building, "SAY_SECONDS", 0.0)
+    write_tsv(tmp_path / "a.tsv", draw([1, 2]))
+    build_store([str(tmp_path / "a.tsv")], [1, 2], str(tmp_path / "store"))
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == f"{tmp_path}/a.tsv: 2 images read, 100%"
+    assert len(said) == 2
+
+
 def test_a_finished_store_is_not_built_again(tmp_path, monkeypatch):
     paths, wanted = messy_sources(tmp_path)
     report = build_store(paths, wanted, str(tmp_path / "store"), "float32")
