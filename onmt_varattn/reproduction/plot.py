@@ -22,10 +22,13 @@ def plot_kmax(results: Results, paper: Paper, measure: Measure, path: Path) -> N
     import matplotlib
 
     matplotlib.use("Agg")
+    from cycler import cycler
     from matplotlib import pyplot
 
     ks = kmax_modes(results, measure.name)
     figure, axes = pyplot.subplots(figsize=(8.5, 4.5), layout="constrained")
+    colours = pyplot.rcParams["axes.prop_cycle"].by_key()["color"]
+    axes.set_prop_cycle(cycler(linestyle=["-", "--", "-."]) * cycler(color=colours))  # no two look alike
     for row, runs in results.items():
         points = [(k, _mean(runs, in_mode(measure.name, f"kmax{k}"))) for k in ks]
         known = [(k, mean) for k, mean in points if mean is not None]

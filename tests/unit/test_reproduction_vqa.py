@@ -176,6 +176,22 @@ def test_the_plot_is_of_nll_and_its_means_are_over_seeds(tmp_path, monkeypatch):
     assert "</svg>" in (tmp_path / "kmax.svg").read_text("utf-8")
 
 
+def test_no_two_lines_of_the_plot_look_alike(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    looks, draw = [], Axes.plot
+
+    def noted(self, *points, **how):
+        lines = draw(self, *points, **how)
+        looks.extend((line.get_color(), line.get_linestyle()) for line in lines)
+        return lines
+
+    monkeypatch.setattr(Axes, "plot", noted)
+    many = {f"row{i}": RESULTS["mine"] for i in range(14)}  # as many as recipes/vqa-toy.yaml has
+    plot.plot_kmax(many, PAPER, TASKS["vqa"].measure, tmp_path / "kmax.png")
+    assert len(looks) == len(set(looks)) == 14
+
+
 def test_the_paper_s_figures_are_those_of_its_tables():
     assert {row: tuple(found.values()) for row, found in PAPER.results.items()} == {
         "soft": (1.76, 58.93, 2.70), "marginal": (1.69, 60.33, 2.66), "hard_enum": (1.78, 57.60, 0.73),
