@@ -61,13 +61,20 @@ def model_opts(parser: Any) -> None:
     add("posterior_dropout", type=float, help="Dropout of the inference network. Default: -dropout.")
 
 
+# What a checkpoint may have for options whose values are more, or fewer, than the command line takes.
+SAVED_WORDS = {
+    "attention_estimator": sorted({name for one in OBJECTIVES.values() for name in one.estimators}),
+    "self_attn_type": ["scaled-dot", "average"],
+    "early_stopping_criteria": ["ppl", "accuracy"],
+    "data_type": ["text"],
+}
+
+
 def estimator_opt(add: Callable[..., None]) -> None:
     """How the expectation of an objective is taken."""
     add(
         "attention_estimator",
-        choices=sorted(
-            {name for objective in OBJECTIVES.values() for name in objective.estimators} - {"none"}
-        ),
+        choices=[name for name in SAVED_WORDS["attention_estimator"] if name != "none"],
         help="How the objective's expectation is taken. Default: sample for hard, variational and "
         "relaxed, enum for marginal. hard: sample or enum; variational: any.",
     )
@@ -202,6 +209,7 @@ def translate_opts(parser: Any) -> None:
         help="The source (and -tgt) is already tokenised and split into subwords; leave the "
         "output so. Only matters for models that carry their text processing.",
     )
+    nonfinite_opt(add)
     add(
         "dump_attention",
         help="Write the attention of each sentence, between tokens, as a line of JSON here: the prior of "
@@ -216,11 +224,21 @@ def translate_opts(parser: Any) -> None:
     )
 
 
+def nonfinite_opt(add: Callable[..., None]) -> None:
+    """For commands that work with a trained model."""
+    add(
+        "allow_nonfinite",
+        action="store_true",
+        default=False,
+        help="Work with a model even if some of its parameters are infinite or not numbers.",
+    )
+
+
 def adder(group: Any) -> Callable[..., None]:
     """Add options by name, with one dash or two as OpenNMT has them; unset ones are None."""
 
     def add(name: str, **kwargs: Any) -> None:
-        group.add(f"-{name}", f"--{name}", **{"default": None, **kwargs})
+        group.add_argument(f"-{name}", f"--{name}", **{"default": None, **kwargs})
 
     return add
 
@@ -294,7 +312,13 @@ def take_up(opt: Any, saved: Any) -> None:
         if getattr(opt, name) is None and (name in _NETWORK or not changed):
             setattr(opt, name, getattr(saved, name, None))
     if not objective_of(opt).has_posterior or opt.posterior in ("svi", "external"):
-        for name in _NETWORK:
+        forget_posterior(opt)
+
+
+def forget_posterior(opt: Any) -> None:
+    """Leave out what options say of an inference network that is not there."""
+    for name in _NETWORK:
+        if hasattr(opt, name):
             setattr(opt, name, None)
 
 
@@ -579,34 +603,47 @@ def check_train(opt: Any) -> None:
         UserError: one sentence that names the option and what to use.
     """
     check_processes(opt)
+    check_ranges(opt)
+    if opt.model_dtype == "fp16" and not torch.cuda.is_available():
+        raise UserError("-model_dtype fp16 needs a CUDA device; leave it out for the CPU")
+    if not opt.attention:
+        check_test(opt, None)
+    if opt.attention and opt.truncated_decoder:
+        raise UserError("-truncated_decoder does not go with -attention; leave it out")
+
+
+def check_ranges(opt: Any) -> None:
+    """Refuse numbers that no run can have, be they from the command line or from a checkpoint.
+
+    Raises:
+        UserError: one sentence that names the option and its range.
+    """
     if opt.train_steps < 1 and not opt.single_pass:
         raise UserError(f"-train_steps {opt.train_steps} must be at least 1")
-    if opt.learning_rate < 0:
-        raise UserError(f"-learning_rate {opt.learning_rate} must not be negative")
     for rate in opt.dropout:
         if not 0 <= rate < 1:
             raise UserError(f"-dropout {rate} must be at least 0 and below 1")
-    if min(opt.accum_count) < 1:
-        raise UserError(f"-accum_count {min(opt.accum_count)} must be at least 1")
-    if opt.model_dtype == "fp16" and not torch.cuda.is_available():
-        raise UserError("-model_dtype fp16 needs a CUDA device; leave it out for the CPU")
-    if opt.decay_on_plateau < 0:
-        raise UserError(f"-decay_on_plateau {opt.decay_on_plateau} must not be negative")
-    for name in ("valid_steps", "report_every", "batch_size", "valid_batch_size"):
-        if getattr(opt, name) < 1:
-            raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
+    if min(opt.accum_count, default=0) < 1:
+        raise UserError(f"-accum_count {min(opt.accum_count, default='')} must be at least 1")
+    for name in ("learning_rate", "decay_on_plateau"):
+        if getattr(opt, name) < 0:
+            raise UserError(f"-{name} {getattr(opt, name)} must not be negative")
     for name in ("label_smoothing", "adam_beta1", "adam_beta2"):
         if not 0 <= getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 0 and below 1")
-    for name in ("decay_steps", "bucket_size", "src_vocab_size", "tgt_vocab_size"):
+    for name in (
+        "valid_steps",
+        "report_every",
+        "batch_size",
+        "valid_batch_size",
+        "decay_steps",
+        "bucket_size",
+        "src_vocab_size",
+        "tgt_vocab_size",
+        "bad_steps_limit",
+    ):
         if getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
-    if not opt.attention:
-        check_test(opt, None)
-    if opt.bad_steps_limit < 1:
-        raise UserError(f"-bad_steps_limit {opt.bad_steps_limit} must be at least 1")
-    if opt.attention and opt.truncated_decoder:
-        raise UserError("-truncated_decoder does not go with -attention; leave it out")
 
 
 def check_processes(opt: Any) -> None:

@@ -5,7 +5,7 @@ replacement asks whether one of our options is in play and otherwise hands over 
 so that without our options OpenNMT-py computes exactly what it computes without us. What is
 mended for every model, because it fails or misleads on a current torch, is:
 
-    checkpoints     are read by torch's safe loader, and written atomically
+    checkpoints     are read as data, without Python's unpickler, and written atomically in a format of ours
     validation      runs on a CPU too
     training        in several processes, resumed, on bad days: see nmt/training.py
 """
@@ -56,12 +56,10 @@ def _register_checkpoints() -> None:
     import onmt.bin.train
     import onmt.model_builder
     import onmt.models.model_saver
-    import torch
 
     from onmt_varattn.nmt import checkpoint
     from onmt_varattn.nmt.model import load_test_model
 
-    torch.serialization.add_safe_globals(checkpoint.CHECKPOINT_CLASSES)
     onmt.models.model_saver.ModelSaver = checkpoint.CheckpointSaver
 
     def load_checkpoint(ckpt_path: str | None) -> dict[str, Any] | None:
@@ -111,7 +109,7 @@ def _register_options() -> None:
 def _register_model() -> None:
     import onmt.model_builder
 
-    from onmt_varattn.nmt.model import build_alignment_model, finish_alignment_model
+    from onmt_varattn.nmt.model import build_alignment_model, check_parameters, finish_alignment_model
 
     stock_task_model = onmt.model_builder.build_task_specific_model
     stock_base_model = onmt.model_builder.build_base_model
@@ -124,6 +122,8 @@ def _register_model() -> None:
     def build_base_model(
         model_opt: Any, fields: Any, gpu: bool, checkpoint: Any = None, gpu_id: int | None = None
     ) -> Any:
+        if checkpoint is not None:
+            check_parameters(model_opt, fields, checkpoint)
         model = stock_base_model(model_opt, fields, gpu, checkpoint, gpu_id)
         return finish_alignment_model(model, checkpoint) if model_opt.attention else model
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MERSENNE_KEYS = 624  # numbers in the state of numpy's generator
+
 
 def data_stream() -> dict[str, Any]:
     """The state of every generator that reading data may draw from, as plain values."""
@@ -24,6 +26,8 @@ def set_data_stream(state: dict[str, Any]) -> None:
     """Go on from a state of `data_stream`."""
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
+    if len(keys) != MERSENNE_KEYS or not 0 <= rest[0] <= MERSENNE_KEYS:  # numpy would read beyond its memory
+        raise ValueError("not a state of numpy's generator")
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"])
 

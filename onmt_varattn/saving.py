@@ -1,66 +1,20 @@
-"""Checkpoints of a run: read without running code, written whole or not at all, and found again."""
+"""The checkpoints of a run: which are kept, which is the best, and where a run goes on."""
 
 import contextlib
 import glob
 import logging
 import os
-import pickle
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
+from onmt_varattn.checkpoints import write
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
 Load = Callable[[str, bool], dict[str, Any]]
 """From a path, and whether parameters are to be read only when they are used, to a checkpoint."""
-
-
-def read(path: str, parts: Sequence[str], kind: str, owner: str, lazily: bool = False) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, without running code.
-
-    Args:
-        path: of the file.
-        parts: what it must have.
-        kind: of model, for messages.
-        owner: whose checkpoints these are, for messages.
-        lazily: read parameters only when they are used.
-
-    Raises:
-        UserError: it is missing, broken, carries code, or is no such model.
-    """
-    if not os.path.isfile(path):
-        raise UserError(f"{path}: there is no such checkpoint")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=lazily or None)
-    except pickle.UnpicklingError as error:
-        # torch's message runs over many lines and advises weights_only=False, which is exactly
-        # what must not be done.
-        raise UserError(f"{path}: refused: {_unsafe_part(str(error), owner)}") from None
-    except Exception:  # whatever torch's reader stumbles over in a file that is something else
-        raise UserError(f"{path}: not a whole checkpoint (truncated, or another kind of file)") from None
-    for part in parts:
-        if not isinstance(checkpoint, dict) or part not in checkpoint:
-            raise UserError(f"{path}: not a {kind} model: it has no '{part}'")
-    return checkpoint
-
-
-def _unsafe_part(message: str, owner: str) -> str:
-    for line in message.splitlines():
-        if "GLOBAL" in line:
-            name = line.split("GLOBAL", 1)[1].split()[0].rstrip(",.")
-            return f"it names {name}, which no {owner} checkpoint needs, and loading it could run code"
-    return f"not a checkpoint of {owner}, or one that carries code"
-
-
-def write(checkpoint: dict[str, Any], path: str) -> None:
-    """Write a checkpoint so that at any moment `path` is whole: the old one or the new one."""
-    with atomic_write(path, "wb") as file:
-        torch.save(checkpoint, file)
 
 
 class Saver:
@@ -122,7 +76,7 @@ class Saver:
         logger.info("Saving checkpoint %s", path)
         try:
             write(content({**(training or {}), "passing": passing}), path)
-        except (OSError, RuntimeError) as error:  # torch's writer has its own way to say that a disk is full
+        except (OSError, RuntimeError) as error:  # of the disk, or of the device that the tensors are on
             logger.error("%s: cannot be saved (%s); training goes on and tries again", path, _reason(error))
             return False
         self.last_saved_step = step

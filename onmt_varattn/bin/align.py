@@ -23,6 +23,7 @@ from onmt_varattn.bin.translate import check_output
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, read_lines, read_parallel
+from onmt_varattn.opts import adder, nonfinite_opt
 from onmt_varattn.text import Sentence
 
 KINDS = ("posterior", "exact", "prior")
@@ -74,6 +75,7 @@ def align_parser() -> Parser:
     )  # fmt: skip
     parser.add("-batch_size", "--batch_size", type=int, default=32, help="Sentence pairs read at a time.")
     parser.add("-gpu", "--gpu", type=int, default=-1, help="Device to run on; -1 for the CPU.")
+    nonfinite_opt(adder(parser))
     return parser
 
 
@@ -89,8 +91,10 @@ def align(opt: Any) -> None:
     gold_lines = read_lines(opt.gold) if opt.gold else None
     if gold_lines is not None and len(gold_lines) != len(lines):
         raise UserError(f"{opt.gold} has {len(gold_lines)} lines and {opt.src} has {len(lines)}")
-    model = Model(opt.model, gpu=opt.gpu)
-    reverse = Model(opt.reverse_model, gpu=opt.gpu) if opt.reverse_model else None
+    model = Model(opt.model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
+    reverse = None
+    if opt.reverse_model:
+        reverse = Model(opt.reverse_model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
     kind = choose_kind(opt.kind, [model, *([reverse] if reverse else [])])
     pairs = sentences(model, lines)
     warn_of_unknown(model, pairs, opt.src, opt.tgt)

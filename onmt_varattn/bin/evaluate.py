@@ -15,6 +15,7 @@ from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable, read_parallel
+from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.plugin import register
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def evaluate_parser() -> Parser:
     add("json", help="Write all numbers to this file, too.")
     add("batch_size", type=int, default=32, help="Sentences at a time.")
     add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
+    nonfinite_opt(add)
     add(
         "samples",
         type=int,
@@ -177,7 +179,7 @@ def load(path: str, opt: Any) -> "Model":
     """A model, with the settings that it is to translate with."""
     from onmt_varattn.api import Model
 
-    settings = {name: getattr(opt, name) for name in ("gpu", "batch_size", *DECODING)}
+    settings = {name: getattr(opt, name) for name in ("gpu", "batch_size", "allow_nonfinite", *DECODING)}
     return Model(path, **settings)
 
 

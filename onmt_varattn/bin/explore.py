@@ -10,6 +10,7 @@ from tqdm import tqdm
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable, read_parallel
+from onmt_varattn.opts import adder, nonfinite_opt
 
 
 def explore_parser() -> Parser:
@@ -34,6 +35,7 @@ def explore_parser() -> Parser:
         help="Mark this many most probable alignments of each word, as K-max decoding takes them; 0: none.",
     )
     parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
+    nonfinite_opt(adder(parser))
     parser.add("-seed", "--seed", type=int, default=1, help="For the samples of a relaxed model.")
     return parser
 
@@ -55,7 +57,7 @@ def explore(opt: Any) -> None:
     if not whole:
         raise UserError(f"{opt.src} and {opt.tgt} have no pair of sentences with words")
     pairs = whole[: opt.sentences]
-    model = Model(opt.model, gpu=opt.gpu)
+    model = Model(opt.model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
     explorer = Explorer(model, opt.kmax)
     warn_of_unknown(model, [model.sentences(pair.source, pair.target) for pair in pairs], opt.src, opt.tgt)
     torch.manual_seed(opt.seed)

@@ -8,6 +8,7 @@ from typing import Any
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable, read_lines
+from onmt_varattn.opts import adder, nonfinite_opt
 
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
 
@@ -46,6 +47,7 @@ def plot_alignment_parser() -> Parser:
         help="Where to write; the ending tells the format: .png, .svg or .pdf. May be several.",
     )
     parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
+    nonfinite_opt(adder(parser))
     return parser
 
 
@@ -78,7 +80,7 @@ def panels(opt: Any, source: str, target: str) -> list[Any]:
     from onmt_varattn.api import Model
 
     paths = [opt.model, *([opt.compare] if opt.compare else [])]
-    models = [Model(path, gpu=opt.gpu) for path in paths]
+    models = [Model(path, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite) for path in paths]
     try:
         models[0].check_kinds(opt.kinds)
     except UserError as error:

@@ -1,7 +1,9 @@
 """onmt_release_model: take out of a checkpoint what only training needs."""
 
-import sys
+import os
+import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
@@ -15,7 +17,12 @@ def release_parser() -> Parser:
     parser.add("-model", "--model", "-m", required=True, help="Checkpoint.")
     parser.add("-output", "--output", "-o", required=True, help="Where to write the released model.")
     parser.add(
-        "-format", "--format", choices=["pytorch", "ctranslate2"], default="pytorch", help="Format to write."
+        "-format",
+        "--format",
+        choices=["pytorch", "opennmt", "ctranslate2"],
+        default="pytorch",
+        help="Format to write. pytorch: ours. opennmt: a pickle that OpenNMT-py 2.3.0 reads without us, with "
+        "the optimiser, so that it can train on. The last two are for models without -attention.",
     )
     parser.add(
         "-quantization",
@@ -35,23 +42,33 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def release_model(args: Sequence[str] | None = None) -> None:
     """Release a model for translation."""
-    words = list(sys.argv[1:] if args is None else args)
-    opt = release_parser().parse_args(words)
+    opt = release_parser().parse_args(args)
     register()
-    from onmt_varattn import saving
     from onmt_varattn.nmt import checkpoint
 
     check_writable(opt.output)
     model = checkpoint.load(opt.model)
-    if opt.format == "ctranslate2":
-        if getattr(model["opt"], "attention", None):
-            raise UserError("-format ctranslate2 knows OpenNMT's own decoders only; use -format pytorch")
-        import onmt.bin.release_model
-
-        onmt.bin.release_model.main()
+    if opt.format == "pytorch":
+        checkpoint.write({**model, "optim": None, "training": None}, opt.output)
+    elif opt.format == "opennmt":
+        checkpoint.write_for_opennmt(model, opt.output)
     else:
-        saving.write({**{part: model[part] for part in checkpoint.PARTS}, "optim": None}, opt.output)
+        convert(model, opt.output, opt.quantization)
     print(f"{opt.model} released to {opt.output}")
+
+
+def convert(model: dict[str, Any], output: str, quantization: str | None) -> None:
+    """Have CTranslate2 convert a model, which it reads from OpenNMT's own kind of file."""
+    from onmt_varattn.nmt import checkpoint
+
+    try:
+        from ctranslate2.converters import OpenNMTPyConverter  # type: ignore[import-not-found]
+    except ImportError:
+        raise UserError("-format ctranslate2 needs a package: pip install ctranslate2") from None
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "model.pt")
+        checkpoint.write_for_opennmt(model, path)
+        OpenNMTPyConverter(path).convert(output, force=True, quantization=quantization)
 
 
 if __name__ == "__main__":

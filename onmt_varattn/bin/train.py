@@ -106,7 +106,7 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
         if found:
-            resume.check_same(begun, saved["opt"], opt.train_from, resume.is_spokesman(opt, world))
+            resume.check_same(begun, saved, opt.train_from, resume.is_spokesman(opt, world))
             opt.reset_optim = "none"
         take_up(opt, saved["opt"])
         if not found:

@@ -13,6 +13,7 @@ from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.vqa.opts import check_device
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def vqa_evaluate_parser() -> Parser:
     add("predictions", help="Write the answers in the official format of results here (for one model).")
     add("batch_size", type=int, default=128, help="Questions at a time.")
     add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
+    nonfinite_opt(add)
     add("question", help="Ask this.")
     add(
         "image_features",
@@ -118,9 +120,9 @@ def evaluate(opt: Any) -> None:
 
     device = torch.device("cuda", opt.gpu) if opt.gpu >= 0 else torch.device("cpu")
     if opt.data:
-        score([Trained(path, device) for path in opt.model], opt)
+        score([Trained(path, device, opt.allow_nonfinite) for path in opt.model], opt)
     else:
-        ask(Trained(opt.model[0], device), opt)
+        ask(Trained(opt.model[0], device, opt.allow_nonfinite), opt)
 
 
 def check_drawing(opt: Any) -> None:

@@ -1,45 +1,164 @@
-"""Checkpoints of translation models: what they hold, and the classes they may name."""
+"""Checkpoints of translation models: what they hold, and how a file becomes that again."""
 
-import argparse
 import contextlib
-import copy
 import functools
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-import onmt.inputters.inputter
-import onmt.inputters.text_dataset
-import torchtext.data.field
-import torchtext.data.utils
-import torchtext.vocab
+import onmt.opts
+import torch
+from onmt.constants import ModelTask
+from onmt.transforms import AVAILABLE_TRANSFORMS
+from onmt.utils.parse import ArgumentParser
 from torch import Tensor
 
-from onmt_varattn import saving
-
-# Every class and function that a checkpoint of OpenNMT-py 2.3.0 (and so of ours) names; the last
-# five come with copy attention or alignments. torch refuses all others, so that a checkpoint
-# cannot run code.
-CHECKPOINT_CLASSES = [
-    argparse.Namespace,
-    functools.partial,
-    torchtext.data.field.Field,
-    torchtext.data.utils._split_tokenizer,
-    torchtext.vocab.Vocab,
-    onmt.inputters.text_dataset.TextMultiField,
-    onmt.inputters.text_dataset._feature_tokenize,
-    torchtext.data.field.RawField,
-    onmt.inputters.inputter.AlignField,
-    onmt.inputters.inputter.parse_align_idx,
-    onmt.inputters.inputter.make_src,
-    onmt.inputters.inputter.make_tgt,
-]
+from onmt_varattn import checkpoints, saving
+from onmt_varattn.checkpoints.fitting import check_sizes, parameters_of
+from onmt_varattn.checkpoints.options import takes_no_text, typed
+from onmt_varattn.checkpoints.trees import BrokenError, shown
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write
+from onmt_varattn.nmt import fields
+from onmt_varattn.opts import SAVED_WORDS, check_ranges, forget_posterior
+from onmt_varattn.text import TextProcessing
 
 PARTS = ("model", "generator", "vocab", "opt")
 
 
 def load(path: str, lazily: bool = False) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, without running code; see `saving.read`."""
-    return saving.read(path, PARTS, "translation", "OpenNMT-py", lazily)
+    """Read a checkpoint of ours or of OpenNMT-py onto the CPU; nothing in it is ever called.
+
+    Args:
+        path: of the file.
+        lazily: leave the numbers in tensors unread; see `checkpoints.read`.
+
+    Returns:
+        `model` and `generator` (parameters by name), `vocab` (OpenNMT's fields, built anew), `opt` (the
+        options that are flags, numbers or one of a few words), `texts` (all others, for comparison only:
+        most of them name files), `optim` and `training` (plain values).
+
+    Raises:
+        UserError: it is missing, damaged, or no translation model.
+    """
+    content = checkpoints.read(path, lazily)
+    for part in PARTS:
+        if part not in content:
+            raise UserError(f"{path}: not a translation model: it has no '{part}'")
+    try:
+        parameters = {part: parameters_of(content, part) for part in ("model", "generator")}
+        described = content["vocab"]
+        if type(described) is not dict or "task" not in described:
+            described = fields.describe_records(described)
+        opt, texts = _options(content["opt"])
+        if not any(name.startswith("posterior.") for name in parameters["model"]):
+            forget_posterior(opt)
+        tensors = [tensor for part in parameters.values() for tensor in part.values()]
+        check_sizes(vars(opt), _sizes(), tensors)
+        return {
+            **parameters,
+            "vocab": fields.build(described),
+            "opt": opt,
+            "texts": texts,
+            "optim": _part(content, "optim"),
+            "training": _part(content, "training"),
+        }
+    except (BrokenError, UserError) as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _part(content: dict[str, Any], name: str) -> dict[str, Any] | None:
+    value = content.get(name)
+    if value is not None and type(value) is not dict:
+        raise BrokenError(f"its part '{name}' is {shown(value)}")
+    return value
+
+
+def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
+    """The options of a file, and those that are free text."""
+    parser = _parser()
+    values = typed(saved, parser, SAVED_WORDS)
+    texts = {
+        action.dest: saved[action.dest]
+        for action in parser._actions
+        if action.dest in saved and not takes_no_text(action, SAVED_WORDS)
+    }
+    texts["tensorboard_log_dir_dated"] = saved.get("tensorboard_log_dir_dated")
+    processing = texts.pop("text_processing", None)
+    if processing is not None:
+        processing = TextProcessing.from_dict(processing).to_dict()
+    transforms = saved.get("_all_transform", [])
+    if type(transforms) is not list or not all(name in AVAILABLE_TRANSFORMS for name in transforms):
+        raise BrokenError("its transforms are damaged")
+    opt = Namespace(
+        **values,
+        text_processing=processing,
+        _all_transform=set(transforms),
+        data_task=values.get("model_task", ModelTask.SEQ2SEQ),
+        **dict.fromkeys(("tensorboard_log_dir", "pre_word_vecs_enc", "pre_word_vecs_dec")),
+    )
+    check_ranges(Namespace(**{**_defaults(), **vars(opt)}))
+    return opt, texts
+
+
+@functools.cache
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser()
+    onmt.opts.train_opts(parser)
+    return parser
+
+
+def _defaults() -> dict[str, Any]:
+    return {action.dest: action.default for action in _parser()._actions if action.dest != "help"}
+
+
+@functools.cache
+def _sizes() -> list[tuple[str, Any]]:
+    """The options that define how large a model is, with their defaults."""
+    parser = ArgumentParser()
+    onmt.opts.model_opts(parser)
+    return [(action.dest, action.default) for action in parser._actions if action.type is int]
+
+
+def write(checkpoint: dict[str, Any], path: str) -> None:
+    """Write what `load` gave, perhaps changed; at any moment `path` is whole."""
+    checkpoints.write(content_of(checkpoint), path)
+
+
+def content_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint as plain values."""
+    options = {**vars(checkpoint["opt"]), **checkpoint.get("texts", {})}
+    return {
+        "model": dict(checkpoint["model"]),
+        "generator": dict(checkpoint["generator"]),
+        "vocab": fields.describe(checkpoint["vocab"]),
+        "opt": {**options, "_all_transform": sorted(options.get("_all_transform", ()))},
+        "optim": checkpoint.get("optim"),
+        "training": checkpoint.get("training"),
+    }
+
+
+def write_for_opennmt(checkpoint: dict[str, Any], path: str) -> None:
+    """Write a file that OpenNMT-py 2.3.0 reads by itself: a pickle, with its fields and options.
+
+    Raises:
+        UserError: the model has a decoder that OpenNMT-py does not know.
+    """
+    if attention := getattr(checkpoint["opt"], "attention", None):
+        raise UserError(
+            f"a model with -attention {attention} has a decoder that OpenNMT-py alone does not know; only "
+            "models trained without -attention can be written for it"
+        )
+    options = {**_defaults(), **vars(checkpoint["opt"])}
+    del options["text_processing"]
+    with atomic_write(path, "wb") as file:
+        torch.save(
+            {
+                **{part: checkpoint[part] for part in ("model", "generator", "vocab", "optim")},
+                "opt": Namespace(**options),
+            },
+            file,
+        )
 
 
 class CheckpointSaver(saving.Saver):
@@ -65,14 +184,16 @@ class CheckpointSaver(saving.Saver):
 
     def _content(self, training: dict[str, Any]) -> dict[str, Any]:
         state = self.model.state_dict()
-        return {
-            "model": {name: value for name, value in state.items() if "generator" not in name},
-            "generator": self.model.generator.state_dict(),
-            "vocab": _without_unknown_words(self.fields),
-            "opt": self.model_opt,
-            "optim": self.optim.state_dict(),
-            "training": training,
-        }
+        return content_of(
+            {
+                "model": {name: value for name, value in state.items() if "generator" not in name},
+                "generator": self.model.generator.state_dict(),
+                "vocab": self.fields,
+                "opt": self.model_opt,
+                "optim": self.optim.state_dict(),
+                "training": training,
+            }
+        )
 
 
 @contextlib.contextmanager
@@ -89,20 +210,6 @@ def _parameters_of(model: Any, values: list[Tensor] | None) -> Iterator[None]:
     finally:
         for parameter, value in zip(model.parameters(), own, strict=True):
             parameter.data = value
-
-
-def _without_unknown_words(fields: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the fields whose vocabularies hold only words of their own.
-
-    torchtext's `stoi` is a defaultdict: looking a word up enters it, with the unknown word's index.
-    """
-    fields = copy.deepcopy(fields)
-    for side in ("src", "tgt"):
-        for _, field in getattr(fields[side], "fields", []):
-            vocab = field.vocab
-            for word in [word for word, index in vocab.stoi.items() if vocab.itos[index] != word]:
-                del vocab.stoi[word]
-    return fields
 
 
 class _Words(dict[str, int]):

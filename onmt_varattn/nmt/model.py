@@ -10,6 +10,7 @@ from onmt.utils.misc import use_gpu
 from onmt.utils.parse import ArgumentParser
 from torch import Tensor, nn
 
+from onmt_varattn.checkpoints.fitting import check_finite, check_fit, taken_from
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt import stock
@@ -95,33 +96,43 @@ def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
     return AlignmentModel(encoder, decoder, posterior, opt.posterior == "svi", opt.attention)
 
 
-def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
-    """Put our generator in the place of OpenNMT's, and see that a checkpoint filled the model.
+def check_parameters(model_opt: Any, fields: dict[str, Any], checkpoint: dict[str, Any]) -> None:
+    """Refuse a checkpoint whose parameters are not those of the model that its options describe.
 
-    OpenNMT loads checkpoints with `strict=False`, so that a model of other sizes or another
-    decoder would start from random parameters without a word.
+    OpenNMT loads with `strict=False`, so that what is missing would start from random numbers without a
+    word. The model is built without memory first, so that no file can ask for more than it holds itself.
+
+    Raises:
+        UserError: names a parameter.
     """
+    with torch.device("meta"):
+        model = builder.build_task_specific_model(model_opt, fields)
+    needed = {name: value for name, value in model.state_dict().items() if not name.startswith("generator.")}
+    found = checkpoint["model"]
+    if model_opt.attention and stock.is_stock(checkpoint):
+        found = stock.translate(found)
+        needed = {name: value for name, value in needed.items() if name in found}
+    words = len(fields["tgt"].base_field.vocab)
+    weight = "linear.weight" if model_opt.copy_attn else "0.weight"
+    generator = {weight: torch.empty(words, model_opt.dec_rnn_size, device="meta")}
+    if model_opt.update_vocab:  # known words have their rows taken over, others are new
+        needed = {name: value for name, value in needed.items() if ".embeddings." not in name}
+        generator = {}
+    check_fit(needed, found, optional=("posterior.",))
+    check_fit(generator, checkpoint["generator"])
+
+
+def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
+    """Put our generator in the place of OpenNMT's, and tell what a checkpoint did not fill."""
     if not isinstance(model.generator, MixtureGenerator):
         model.generator = MixtureGenerator(model.generator[0])
     if checkpoint is not None and stock.is_stock(checkpoint):
         stock.take_over(model, checkpoint)
     elif checkpoint is not None:
-        missing = _parameter_names(model) - checkpoint["model"].keys()
-        if "0.weight" not in checkpoint["generator"]:  # -update_vocab: known words have their rows already
-            missing = {name for name in missing if ".embeddings." not in name}
-        if any(name.startswith("posterior.") for name in missing):
+        found = any(name.startswith("posterior.") for name in checkpoint["model"])
+        if model.posterior is not None and not found:
             logger.info("The checkpoint has no posterior: it starts from random parameters.")
-            missing = {name for name in missing if not name.startswith("posterior.")}
-        if missing:
-            raise UserError(
-                f"the checkpoint does not fit this model: it has no {sorted(missing)[0]}"
-                + (f" (nor {len(missing) - 1} more)" if len(missing) > 1 else "")
-            )
     return model
-
-
-def _parameter_names(model: nn.Module) -> set[str]:
-    return {name for name in model.state_dict() if not name.startswith("generator.")}
 
 
 def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, Any], nn.Module, Any]:
@@ -132,13 +143,21 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
     Returns:
         Fields, the model, and the options it was built with.
     """
-    checkpoint = checkpoints.load(model_path or opt.models[0])
+    path = model_path or opt.models[0]
+    checkpoint = checkpoints.load(path)
+    if not opt.allow_nonfinite:
+        check_finite(path, [value for part in ("model", "generator") for value in checkpoint[part].values()])
     checkpoints.forget_unknown_words(checkpoint["vocab"])
-    model_opt = ArgumentParser.ckpt_model_opts(checkpoint["opt"])
-    ArgumentParser.update_model_opts(model_opt)
-    ArgumentParser.validate_model_opts(model_opt)
-    model_opt.update_vocab = False
-    model = builder.build_base_model(model_opt, checkpoint["vocab"], use_gpu(opt), checkpoint, opt.gpu)
+    with taken_from(path, "a model"):
+        model_opt = ArgumentParser.ckpt_model_opts(checkpoint["opt"])
+        ArgumentParser.update_model_opts(model_opt)
+        ArgumentParser.validate_model_opts(model_opt)
+        model_opt.update_vocab = False
+        model = builder.build_base_model(model_opt, checkpoint["vocab"], use_gpu(opt), checkpoint, opt.gpu)
+        check_fit(
+            {name: value for name, value in model.state_dict().items() if name.startswith("posterior.")},
+            checkpoint["model"],
+        )
     if opt.fp32:
         model.float()
     elif opt.int8:

@@ -8,6 +8,8 @@ from onmt.utils import Optimizer
 from onmt.utils.logging import logger
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
+from onmt_varattn.checkpoints.fitting import check_state
+from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.plateau import Plateau
 
 
@@ -110,7 +112,10 @@ class PlateauOptimizer(Optimizer):
         if saved and [len(group["params"]) for group in saved] != [len(group["params"]) for group in ours]:
             logger.info("The model has other parameters than in the checkpoint: the optimiser starts anew.")
             state_dict = {name: value for name, value in state_dict.items() if name != "optimizer"}
+        elif saved:
+            check_state(self._optimizer, optimizer)
         super().load_state_dict(state_dict)
         if self._scaler is not None and "scaler" in state_dict:
             self._scaler.load_state_dict(state_dict["scaler"])
-        self._plateau.state.update(state_dict.get("plateau", {}))
+        if "plateau" in state_dict:
+            self._plateau.state.update(like(state_dict["plateau"], self._plateau.state, "plateau"))

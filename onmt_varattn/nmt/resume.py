@@ -101,13 +101,13 @@ _OPTIMISER = frozenset(
 _DROPOUT = {"dropout", "attention_dropout", "dropout_steps"}  # the model is built with
 
 
-def check_same(opt: Any, saved: Any, path: str, speak: bool = True) -> None:
+def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -> None:
     """Refuse to resume another model; name other options that are not as they were.
 
     Args:
         opt: what the run is to have. One that began from another model has its sizes from there.
-        saved: what it had.
-        path: of the checkpoint that says so.
+        saved: the checkpoint, with what it had.
+        path: of the checkpoint.
         speak: name what is not as it was.
 
     Raises:
@@ -116,19 +116,20 @@ def check_same(opt: Any, saved: Any, path: str, speak: bool = True) -> None:
     parser = ArgumentParser()
     onmt.opts.model_opts(parser)
     of_model = {action.dest for action in parser._actions} | _DROPOUT
+    had = {**vars(saved["opt"]), **saved["texts"]}
     now = copy.deepcopy(opt)
     ArgumentParser.update_model_opts(now)
     given_by_checkpoint = of_model - set(ATTENTION_OPTIONS) if opt.train_from else set()
     changed = {
-        name: (getattr(saved, name), value)
+        name: (had[name], value)
         for name, value in sorted(vars(now).items())
-        if name not in _MAY_DIFFER | given_by_checkpoint and getattr(saved, name, value) != value
+        if name not in _MAY_DIFFER | given_by_checkpoint and had.get(name, value) != value
     }
     if fixed := [name for name in changed if name in of_model | _OPTIMISER]:
-        had = " ".join(f"-{name} {_typed(changed[name][0])}" for name in fixed)
+        before = " ".join(f"-{name} {_typed(changed[name][0])}" for name in fixed)
         now_has = " ".join(f"-{name} {_typed(changed[name][1])}" for name in fixed)
         raise UserError(
-            f"{now_has}: {path} has {had}, and -resume changes nothing of the kind; give that, "
+            f"{now_has}: {path} has {before}, and -resume changes nothing of the kind; give that, "
             "or another -save_model and -train_from"
         )
     for name, (before, value) in changed.items():

@@ -7,6 +7,7 @@ import torch
 from onmt.utils import Statistics
 from onmt.utils.logging import logger
 
+from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.metrics import MetricsFile, means
 from onmt_varattn.nmt.world import World
 
@@ -36,7 +37,7 @@ class AlignmentStatistics(Statistics):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over counts and sums."""
-        for name, value in state.items():
+        for name, value in like(state, {**self.state_dict(), "sums": None}, "report").items():
             setattr(self, name, value)
 
     def metrics(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ import torch
 from onmt.utils import Statistics
 from onmt.utils.logging import logger
 
+from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.errors import StoppedError, TrainingError
 from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
 from onmt_varattn.nmt.loss import TrainingLoss
@@ -363,7 +364,8 @@ class Trainer(onmt.Trainer):
         if len(streams) == self.world.size:
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
         self.began = state["began"]
-        self.best, self.left_out = dict(state["best"]), dict(state["left_out"])
+        self.best = like(state["best"], self.best, "best step")
+        self.left_out = like(state["left_out"], self.left_out, "count of what was left out")
         set_early_stopping_state(self.earlystopper, state["early_stopping"])
         if "parameters" in state:
             if self.average_decay > 0:

@@ -1,9 +1,11 @@
 """A training run, from checked options to the last checkpoint, in one process of one or many."""
 
+import contextlib
 import copy
 import logging
 import os
 import random
+import re
 from typing import Any
 
 import onmt.bin.train
@@ -17,6 +19,7 @@ from onmt.utils.misc import set_random_seed
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.allocator import keep_freed_memory
+from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import only_one
 from onmt_varattn.nmt import checkpoint as checkpoints
@@ -110,13 +113,18 @@ def build(
     if not world.first:  # nobody else writes
         opt = copy.copy(opt)
         opt.tensorboard, opt.metrics_file = False, "none"
-    model_opt = onmt.train_single._get_model_opts(opt, checkpoint)
-    if checkpoint is not None and opt.attention:
-        change_attention(model_opt, opt)
-    model = onmt.train_single.build_model(model_opt, opt, fields, checkpoint)
+    with taken_from(opt.train_from, "a model") if checkpoint is not None else contextlib.nullcontext():
+        model_opt = onmt.train_single._get_model_opts(opt, checkpoint)
+        if checkpoint is not None:
+            take_texts(model_opt, opt, checkpoint["texts"])
+            if opt.attention:
+                change_attention(model_opt, opt)
+        model = onmt.train_single.build_model(model_opt, opt, fields, checkpoint)
+        optim = PlateauOptimizer.from_opt(model, opt, checkpoint=checkpoint)
+    if checkpoint is not None and (count := count_not_finite(model.parameters())):
+        logger.warning("%s: %d of its parameters are not finite numbers.", opt.train_from, count)
     model.count_parameters(log=logger.info)
     world.equalise([*model.parameters(), *model.buffers()])
-    optim = PlateauOptimizer.from_opt(model, opt, checkpoint=checkpoint)
     saver = build_model_saver(model_opt, opt, model, fields, optim) if world.first else None
     trainer = build_trainer(opt, device_id, model, fields, optim, model_saver=saver)
     trainer.world, trainer.bad_steps_limit = world, opt.bad_steps_limit
@@ -131,7 +139,8 @@ def build(
         torch.manual_seed(seed_of_rank(opt.seed, world.rank))
     stood = checkpoint.get("training") if opt.resume and checkpoint is not None else None
     if stood is not None:
-        trainer.load_state_dict(stood, data)
+        with taken_from(opt.train_from, "the state of training"):
+            trainer.load_state_dict(stood, data)
     if saver is not None:
         remove_remains(opt.save_model)
         if stood is not None:
@@ -149,6 +158,22 @@ def build(
     shared_by = World() if trainer.validates_alone else world
     valid = ValidationData(batches, shared_by, device_id) if batches is not None else None
     return trainer, data, valid
+
+
+def take_texts(model_opt: Any, opt: Any, saved: dict[str, Any]) -> None:
+    """Have options of free text, most of which name files, be those of this run.
+
+    Args:
+        model_opt: what the next checkpoints will hold; from a checkpoint.
+        opt: of this run.
+        saved: what the checkpoint had.
+    """
+    for name in saved.keys() & vars(opt).keys():
+        setattr(model_opt, name, getattr(opt, name))
+    # Curves go on in the directory of the run, which OpenNMT names after the date it began.
+    directory, dated = opt.tensorboard_log_dir, saved.get("tensorboard_log_dir_dated")
+    if type(dated) is str and re.fullmatch(re.escape(directory) + r"/\w{3}-\d\d_\d\d-\d\d-\d\d", dated):
+        opt.tensorboard_log_dir_dated = model_opt.tensorboard_log_dir_dated = dated
 
 
 def _is_over(trainer: Trainer, steps: int) -> bool:

@@ -1,24 +1,78 @@
 """Checkpoints of visual question answering: a model, its words and answers, and where training stood."""
 
-from argparse import Namespace
+import functools
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import torch
 
-from onmt_varattn import saving
+from onmt_varattn import checkpoints, saving
+from onmt_varattn.checkpoints.fitting import check_finite, check_fit, check_sizes, parameters_of, taken_from
+from onmt_varattn.checkpoints.options import typed
+from onmt_varattn.checkpoints.trees import BrokenError, like, shown
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
+from onmt_varattn.opts import SAVED_WORDS
 from onmt_varattn.vqa.data import Data
 from onmt_varattn.vqa.model import AnswerModel, Sizes
 from onmt_varattn.vqa.optimizer import Optimizer
+from onmt_varattn.vqa.opts import resolve, train_opts
 from onmt_varattn.vqa.words import WordList
 
 PARTS = ("vqa", "model", "opt")
+SIZES = ("word_vec_size", "rnn_size", "layers", "attention_size", "answer_vec_size")
 
 
 def load(path: str, lazily: bool = False) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, without running code; see `saving.read`."""
-    return saving.read(path, PARTS, "visual question answering", "onmt_varattn", lazily)
+    """Read a checkpoint onto the CPU; nothing in it is ever called.
+
+    Args:
+        path: of the file.
+        lazily: leave the numbers in tensors unread; see `checkpoints.read`.
+
+    Returns:
+        `path`, `vqa` (what `known` gave), `model` (parameters by name, which fit the options), `opt`
+        (options by name, without those that are free text), `optim` and `training` (plain values).
+
+    Raises:
+        UserError: it is missing, damaged, or no model of visual question answering.
+    """
+    content = checkpoints.read(path, lazily)
+    for part in PARTS:
+        if part not in content:
+            raise UserError(f"{path}: not a visual question answering model: it has no '{part}'")
+    with taken_from(path, "a model"):
+        parameters, vqa = parameters_of(content, "model"), _knowledge(content["vqa"])
+        parser = _parser()
+        given = typed(content["opt"], parser, SAVED_WORDS)
+        check_sizes(given, [(name, 0) for name in SIZES], parameters.values())
+        defaults = {action.dest: action.default for action in parser._actions}
+        opt = Namespace(**{**defaults, **given, "gpu_ranks": [], "save_model": ""})
+        resolve(opt)
+        with torch.device("meta"):  # takes no memory
+            model = build_model(opt, len(WordList(vqa["words"])), len(vqa["answers"]), vqa["feature_size"])
+        check_fit(model.state_dict(), parameters)
+    rest = {part: content.get(part) for part in ("optim", "training")}
+    return {"path": path, "vqa": vqa, "model": parameters, "opt": vars(opt), **rest}
+
+
+@functools.cache
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser()
+    train_opts(parser)
+    return parser
+
+
+def _knowledge(saved: Any) -> dict[str, Any]:
+    """What a file says of its data, in the form that `known` gives."""
+    example = {"words": [], "answers": [], "feature_size": 1, "boxes": 1, "seen": None}
+    found = like(saved, example, "words and answers")
+    for name in ("words", "answers"):
+        if not found[name] or not all(type(text) is str for text in found[name]):
+            raise BrokenError(f"its {name} are damaged")
+    if type(found["feature_size"]) is not int or found["feature_size"] < 1:
+        raise BrokenError(f"its feature size is {shown(found['feature_size'])}")
+    return found
 
 
 def build_model(opt: Any, words: int, answers: int, features: int) -> AnswerModel:
@@ -105,21 +159,17 @@ class Trained:
     Args:
         path: of the checkpoint.
         device: to be on.
+        allow_nonfinite: have it even if some of its parameters are infinite or not numbers.
     """
 
-    def __init__(self, path: str, device: torch.device) -> None:
+    def __init__(self, path: str, device: torch.device, allow_nonfinite: bool = False) -> None:
         found = load(path)
-        self.path, self.opt = path, Namespace(**found["opt"])
-        if self.opt.attention not in OBJECTIVES:
-            raise UserError(f"{path}: -attention {self.opt.attention} is not known here")
-        self.vqa = found["vqa"]
-        self.words, self.answers = WordList(found["vqa"]["words"]), list(found["vqa"]["answers"])
-        self.feature_size = int(found["vqa"]["feature_size"])
+        if not allow_nonfinite:
+            check_finite(path, found["model"].values())
+        self.path, self.opt, self.vqa = path, Namespace(**found["opt"]), found["vqa"]
+        self.words, self.answers = WordList(self.vqa["words"]), list(self.vqa["answers"])
+        self.feature_size: int = self.vqa["feature_size"]
         self.model = build_model(self.opt, len(self.words), len(self.answers), self.feature_size)
-        try:
-            self.model.load_state_dict(found["model"])
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"{path}: its parameters do not fit its options: {reason:.200}") from None
+        self.model.load_state_dict(found["model"])
         self.model.eval().to(device)
         self.device = device

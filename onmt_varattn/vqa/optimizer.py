@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from onmt_varattn.checkpoints.fitting import check_state
+from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.plateau import Plateau
 
 
@@ -71,6 +73,7 @@ class Optimizer:
                 state["optimizer"]["param_groups"], self.optimizer.param_groups, strict=True
             )
         ]
+        check_state(self.optimizer, {**state["optimizer"], "param_groups": groups})
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
-        self.step = state["step"]
-        self.plateau.state.update(state["plateau"])
+        self.step = like(state["step"], 0, "step")
+        self.plateau.state.update(like(state["plateau"], self.plateau.state, "plateau"))

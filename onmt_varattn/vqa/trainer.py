@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.errors import StoppedError, TrainingError
 from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.metrics import MetricsFile, means
@@ -240,7 +241,8 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self.progress = Progress(**{name: state[name] for name in vars(self.progress)})
+        fresh = {**vars(Progress()), "sums": None}
+        self.progress = Progress(**like({name: state[name] for name in fresh}, fresh, "progress"))
         set_model_stream(state["stream"], self.device)
         self.loss.take_up(state["carried"])
 

@@ -8,6 +8,7 @@ import torch
 
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
+from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import only_one
 from onmt_varattn.latent.objectives import Objective
@@ -86,8 +87,11 @@ def build(opt: Any, data: Data) -> Trainer:
         )
     remove_remains(opt.save_model)
     if found is not None:
-        optimizer.load_state_dict(found["optim"])
-        trainer.load_state_dict(found["training"])
+        with taken_from(found["path"], "the state of training"):
+            optimizer.load_state_dict(found["optim"])
+            trainer.load_state_dict(found["training"])
+        if count := count_not_finite(model.parameters()):
+            logger.warning("%s: %d of its parameters are not finite numbers.", found["path"], count)
         steps = steps_of_run(opt.save_model, trainer.progress.began, optimizer.step, checkpoint.load)
         saver.go_on(steps, int(trainer.progress.best["step"]), found["training"]["passing"])
     elif earlier := checkpoints_of(opt.save_model):
@@ -121,7 +125,7 @@ def build_model(opt: Any, data: Data, found: dict[str, Any] | None) -> AnswerMod
     if found is not None:
         if differ := checkpoint.differences(found["vqa"], data):
             raise UserError(f"-data {opt.data}: not the {differ[0]} that the run began with")
-        model.load_state_dict(found["model"])
+        model.load_state_dict(found["model"])  # fits: `checkpoint.load` has seen to it
     elif opt.embeddings:
         vectors = load_embeddings(opt.embeddings, data.words, opt.word_vec_size)
         with torch.no_grad():

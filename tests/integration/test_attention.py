@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import onmt_varattn
-from onmt_varattn import saving
 from onmt_varattn.bin import train, translate
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
@@ -122,7 +121,7 @@ def test_the_posterior_never_influences_a_translation(data, toy, tmp_path):
     for name, value in loaded["model"].items():
         if name.startswith("posterior."):
             value.normal_()
-    saving.write(loaded, str(tmp_path / "noise.pt"))
+    checkpoint.write(loaded, str(tmp_path / "noise.pt"))
     lines = (toy / "test.de").read_text("utf-8").splitlines()
     out = [
         onmt_varattn.load(str(path), max_length=8).translate(lines) for path in (model, tmp_path / "noise.pt")

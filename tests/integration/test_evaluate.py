@@ -9,7 +9,6 @@ import pytest
 import sacrebleu
 
 import onmt_varattn
-from onmt_varattn import saving
 from onmt_varattn.bin import evaluate, train
 from onmt_varattn.nmt import checkpoint
 from tests.conftest import ROOT, SIZES, STEPS, call, run_command
@@ -46,7 +45,7 @@ def doctored(path, output, change):
     """A checkpoint with something changed."""
     content = checkpoint.load(str(path))
     change(content)
-    saving.write(content, str(output))
+    checkpoint.write(content, str(output))
     return output
 
 

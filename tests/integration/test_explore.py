@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import onmt_varattn
-from onmt_varattn import saving
 from onmt_varattn.bin import explore, train
 from onmt_varattn.nmt import checkpoint
 from tests.conftest import SIZES, STEPS, call
@@ -29,7 +28,7 @@ def trained(data, directory, flags):
         value += (
             0.5 * torch.randn(value.shape, generator=noise) * (value.dim() > 1) * ("embeddings" not in name)
         )
-    saving.write(loaded, f"{directory}/m.pt")
+    checkpoint.write(loaded, f"{directory}/m.pt")
     return f"{directory}/m.pt"
 
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from onmt_varattn import plugin
+from onmt_varattn.bin import release_model
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
-from tests.conftest import ROOT, run_command
+from tests.conftest import ROOT, call, run_command
 
 MODELS = {
     "rnn": "-encoder_type brnn -layers 1 -word_vec_size 16 -rnn_size 16 -global_attention mlp",
@@ -63,7 +64,14 @@ def test_same_parameters_and_same_translations_with_and_without_the_plugin(kind,
     assert theirs["optim"].keys() == ours["optim"].keys()
     assert theirs["vocab"]["tgt"].base_field.vocab.stoi == ours["vocab"]["tgt"].base_field.vocab.stoi
     words = f"-src {data}.test.src -beam_size 4 -max_length 15 -n_best 2 -with_score".split()
-    stock("translate", *words, "-model", f"{tmp_path}/ours_step_20.pt", "-output", f"{tmp_path}/a")
+    back = f"{tmp_path}/back.pt"
+    assert (
+        call(
+            release_model.main, "-model", f"{tmp_path}/ours_step_20.pt", "-output", back, "-format", "opennmt"
+        )
+        == 0
+    )
+    stock("translate", *words, "-model", back, "-output", f"{tmp_path}/a")
     run_command(
         sys.executable,
         ROOT / "translate.py",

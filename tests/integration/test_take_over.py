@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from onmt_varattn import saving
 from onmt_varattn.bin import train, translate
 from onmt_varattn.nmt import checkpoint
 from tests.conftest import call
@@ -66,7 +65,7 @@ def without_our_options(path, to):
     for action in parser._actions:
         if action.dest != "global_attention":
             vars(loaded["opt"]).pop(action.dest, None)
-    saving.write(loaded, to)
+    checkpoint.write(loaded, to)
 
 
 def test_it_trains_resumes_and_translates_raw_text(stock, data, toy, tmp_path):

@@ -3,11 +3,13 @@
 import argparse
 import os
 import pickle
+import re
+from collections import Counter
 
 import pytest
 import torch
 
-from onmt_varattn import saving
+from onmt_varattn.checkpoints import container, pickles
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.plugin import register
@@ -43,9 +45,14 @@ def _registered():
 def test_a_checkpoint_comes_back_whole(tmp_path):
     path = str(tmp_path / "m.pt")
     saved = small_checkpoint()
-    saving.write(saved, path)
+    checkpoint.write(saved, path)
     loaded = checkpoint.load(path)
-    assert loaded["opt"] == saved["opt"]
+    kept = vars(loaded["opt"])
+    assert kept["attention"] == "soft"
+    assert kept["dropout"] == [0.0]
+    assert {name: vars(saved["opt"])[name] for name in kept if name in vars(saved["opt"])} == {
+        name: value for name, value in kept.items() if name in vars(saved["opt"])
+    } | {"tensorboard_log_dir": "runs/onmt"}
     assert loaded["vocab"]["tgt"].base_field.vocab.itos == saved["vocab"]["tgt"].base_field.vocab.itos
     for name, value in saved["model"].items():
         assert torch.equal(loaded["model"][name], value)
@@ -57,7 +64,8 @@ def test_a_checkpoint_with_code_is_refused_and_the_code_does_not_run(tmp_path, l
     witness, path = tmp_path / "witness", str(tmp_path / "evil.pt")
     evil = {**small_checkpoint(), "optim": Payload(witness)}
     torch.save(evil, path, _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(UserError, match=r"evil\.pt: refused: it names \S*exec, .* could run code"):
+    reason = "a bare pickle" if legacy else r"it names \S*exec, .* could run code"
+    with pytest.raises(UserError, match=rf"evil\.pt: refused: {reason}"):
         checkpoint.load(path)
     assert not witness.exists()
     torch.load(path, weights_only=False)  # the payload is a live one
@@ -72,28 +80,59 @@ def test_a_bare_pickle_is_refused(tmp_path):
     assert not witness.exists()
 
 
-def test_the_allow_list_is_no_longer_than_a_checkpoint_needs(tmp_path):
+def test_every_name_on_the_list_is_one_that_a_checkpoint_needs(tmp_path, monkeypatch):
     """Without any one of its entries a checkpoint with copy attention and alignments cannot be read."""
     from onmt.inputters.inputter import get_fields
 
     path = str(tmp_path / "m.pt")
     everything = {**get_fields("text", None, None, dynamic_dict=True, with_align=True), **models.fields()}
-    saving.write({**small_checkpoint(), "vocab": everything}, path)
+    dtypes = {**dict.fromkeys(container.DTYPES.values()), torch.float32: None}
+    optim = {
+        "tensors": [torch.zeros(2, dtype=dtype) for dtype in dtypes],
+        "set": {"a"},
+        "counts": Counter("a"),
+    }
+    optim["parameter"] = torch.nn.Parameter(torch.zeros(2))
+    torch.save({**small_checkpoint(), "vocab": everything, "optim": optim}, path)
     assert checkpoint.load(path)["vocab"].keys() == everything.keys()
-    for entry in checkpoint.CHECKPOINT_CLASSES:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals([c for c in checkpoint.CHECKPOINT_CLASSES if c is not entry])
-        try:
-            with pytest.raises(UserError, match="refused"):
-                checkpoint.load(path)
-        finally:
-            torch.serialization.add_safe_globals(checkpoint.CHECKPOINT_CLASSES)
+    for entry in pickles._NAMES:
+        monkeypatch.setattr(pickles, "_NAMES", pickles._NAMES - {entry})
+        with pytest.raises(UserError, match=f"refused: it names {re.escape(entry)}, which"):
+            checkpoint.load(path)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("save", [torch.save, checkpoint.write])
+@pytest.mark.parametrize("shared", [False, True])
+def test_fields_are_built_anew_and_do_what_the_old_ones_did(tmp_path, shared, save):
+    """Numbers of words, lengths, truncation and what is not known: as the fields that were saved."""
+    from onmt.inputters.inputter import _build_fields_vocab, get_fields
+
+    made = get_fields("text", None, None, src_truncate=3, dynamic_dict=True, with_align=True)
+    counters = {"src": Counter(a=3, b=2, ü=1), "tgt": Counter(x=2, y=1)}
+    _build_fields_vocab(made, counters, "text", shared, 1, 9, 0, 9, 0)
+    sentences = [["a", "b", "ü", "b"], ["never", "a"]]
+    path = str(tmp_path / "m.pt")
+    save({**small_checkpoint(), "vocab": made}, path)
+    found = checkpoint.load(path)["vocab"]
+    assert list(found) == list(made)
+    for side in ("src", "tgt"):
+        for (name, field), (other_name, other) in zip(made[side], found[side], strict=True):
+            assert name == other_name
+            assert field.vocab.itos == other.vocab.itos
+            assert dict(field.vocab.stoi) == dict(other.vocab.stoi)
+            assert field.vocab.freqs == other.vocab.freqs
+            assert field.preprocess("a b c d") == other.preprocess("a b c d")
+    assert (found["src"].base_field.vocab == found["tgt"].base_field.vocab) == shared
+    for side in ("src", "tgt"):
+        ours, theirs = (fields[side].base_field.process(sentences) for fields in (found, made))
+        assert all(torch.equal(*pair) for pair in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
 def test_a_truncated_checkpoint_is_named(tmp_path, part):
     path = tmp_path / "m.pt"
-    saving.write(small_checkpoint(), str(path))
+    checkpoint.write(small_checkpoint(), str(path))
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * part)])
     with pytest.raises(UserError, match=r"m\.pt: .*(not a whole checkpoint|refused)"):
@@ -116,28 +155,28 @@ def test_other_files_are_named(tmp_path):
 
 def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     path = str(tmp_path / "m.pt")
-    saving.write(small_checkpoint(), path)
+    checkpoint.write(small_checkpoint(), path)
     before = open(path, "rb").read()
 
     def half(obj, file):
         file.write(b"half a checkpoint")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", half)
+    monkeypatch.setattr(container, "write", half)
     with pytest.raises(OSError, match="No space left"):
-        saving.write(small_checkpoint(), path)
+        checkpoint.write(small_checkpoint(), path)
     assert open(path, "rb").read() == before
     assert os.listdir(tmp_path) == ["m.pt"]
 
 
-def test_looking_words_up_does_not_enter_them_into_a_checkpoint():
-    fields = models.fields()
-    vocab = fields["tgt"].base_field.vocab
-    size = len(vocab.stoi)
+def test_looking_words_up_does_not_enter_them_into_a_checkpoint(tmp_path):
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    vocab = saved["vocab"]["tgt"].base_field.vocab
     assert vocab.stoi["never seen"] == 0
-    cleaned = checkpoint._without_unknown_words(fields)
-    assert len(cleaned["tgt"].base_field.vocab.stoi) == size
-    assert cleaned["tgt"].base_field.vocab.stoi == {w: i for i, w in enumerate(vocab.itos)}
+    checkpoint.write(saved, path)
+    assert dict(checkpoint.load(path)["vocab"]["tgt"].base_field.vocab.stoi) == {
+        word: i for i, word in enumerate(vocab.itos)
+    }
 
 
 def test_a_checkpoint_of_another_model_does_not_pass_for_this_one():
@@ -156,3 +195,62 @@ def test_options_of_a_stock_checkpoint_get_our_defaults():
     opt = ArgumentParser.ckpt_model_opts(argparse.Namespace(rnn_size=5))
     assert opt.attention is None
     assert opt.rnn_size == 5
+
+
+@pytest.mark.parametrize(
+    "name", ["src_embeddings", "tgt_embeddings", "log_file", "save_model", "src_onmttok_kwargs"]
+)
+def test_options_of_free_text_are_for_comparison_only(tmp_path, name):
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    setattr(saved["opt"], name, "/dev/zero")
+    checkpoint.write(saved, path)
+    loaded = checkpoint.load(path)
+    assert "/dev/zero" not in vars(loaded["opt"]).values()
+    assert loaded["texts"][name] == "/dev/zero"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("layers", 10**6, "-layers is 1000000, but its largest parameter has"),
+        ("enc_rnn_size", 10**9, "-enc_rnn_size is 1000000000, but"),
+        ("enc_rnn_size", "6", "-enc_rnn_size is '6', which is no value"),
+        ("enc_rnn_size", True, "-enc_rnn_size is True, which is no value"),
+        ("attention", "nope", "-attention is 'nope', which is no value"),
+        ("dropout", [5.0], "-dropout 5.0 must be at least 0 and below 1"),
+        ("learning_rate", float("nan"), "-learning_rate is nan, which is no value"),
+        ("share_vocab", "yes", "-share_vocab is 'yes', which is no value"),
+    ],
+)
+def test_options_are_checked_as_those_of_the_command_line(tmp_path, name, value, message):
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    setattr(saved["opt"], name, value)
+    checkpoint.write(saved, path)
+    with pytest.raises(
+        UserError, match=re.escape(f"m.pt: {'its option ' * ('must' not in message)}{message}")
+    ):
+        checkpoint.load(path)
+
+
+def test_a_model_larger_than_its_file_takes_no_memory():
+    """One long parameter lets each size pass for itself; together they would take terabytes."""
+    import onmt.model_builder
+
+    saved = small_checkpoint()
+    saved["model"]["long"] = torch.zeros(10**6)
+    opt = models.options(models.SMALL)
+    opt.enc_rnn_size = opt.dec_rnn_size = 10**6
+    with pytest.raises(UserError, match=r"does not fit this model: .* not "):
+        onmt.model_builder.build_base_model(opt, models.fields(), False, saved)
+
+
+def test_checkpoints_of_other_versions_of_opennmt_are_named(tmp_path):
+    words = ["<unk>", "<blank>", "<s>", "</s>"]
+    for vocab, version in (
+        ({"src": words, "tgt": words}, "OpenNMT-py 3"),
+        ([("src", words)], "OpenNMT-py 0 or 1"),
+    ):
+        path = str(tmp_path / "m.pt")
+        torch.save({**small_checkpoint(), "vocab": vocab}, path)
+        with pytest.raises(UserError, match=rf"m\.pt: written by {version}, .* train anew"):
+            checkpoint.load(path)

@@ -177,7 +177,9 @@ def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):
     assert saving.newest_good(str(tmp_path / "m"), checkpoint.load) == 0
     one.save(5, training={"began": 1.0})
     one.save(30, training={"began": 1.0})
-    saving.write({**checkpoint.load(one._path(30)), "training": None}, one._path(200))  # says nothing of it
+    checkpoint.write(
+        {**checkpoint.load(one._path(30)), "training": None}, one._path(200)
+    )  # says nothing of it
     (tmp_path / "m_step_1000.pt").write_bytes((tmp_path / "m_step_30.pt").read_bytes()[:5000])
     (tmp_path / "m_step_x.pt").write_text("")
     (tmp_path / "mm_step_9000.pt").write_text("")

@@ -1,0 +1,60 @@
+"""Checkpoint files: data in, data out, and nothing that a file holds is ever called.
+
+container.py    the format that is written: tensors and one JSON document, with a checksum
+pickles.py      what OpenNMT-py and version 0.1 wrote: pickles, interpreted without Python's unpickler
+trees.py        what both give: dictionaries, lists, texts, numbers and tensors
+options.py      options out of a file: typed, in their ranges, and never the name of a file
+fitting.py      parameters out of a file: compared with the model's before memory is taken for it
+"""
+
+import os
+from typing import Any
+
+from onmt_varattn.checkpoints import container, pickles
+from onmt_varattn.checkpoints.trees import BrokenError
+from onmt_varattn.errors import UserError
+from onmt_varattn.files import atomic_write
+
+__all__ = ["read", "write"]
+
+
+def read(path: str, lazily: bool = False) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU.
+
+    Args:
+        path: a file of ours, or one that torch saved for OpenNMT-py or for version 0.1.
+        lazily: read everything but tensors, which are of the right shapes on the device "meta"; damage
+            to their data goes unnoticed.
+
+    Returns:
+        Its parts by name. Of a file that torch saved, `vocab` holds `pickles.Record`s.
+
+    Raises:
+        UserError: it is missing, damaged, or has something that no checkpoint needs.
+    """
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: there is no such checkpoint")
+    try:
+        with open(path, "rb") as file:
+            reader = pickles if pickles.is_archive(file) else container
+            content = reader.read(file, lazily)
+    except BrokenError as error:
+        raise UserError(f"{path}: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path}: refused: it is nested too deeply for a checkpoint") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not a checkpoint: it has no named parts")
+    return content
+
+
+def write(content: dict[str, Any], path: str) -> None:
+    """Write a checkpoint so that at any moment `path` is whole: the old one or the new one.
+
+    Args:
+        content: dictionaries, lists, tuples, texts, numbers, None and tensors.
+        path: where.
+    """
+    with atomic_write(path, "wb") as file:
+        container.write(content, file)

@@ -1,0 +1,158 @@
+"""Parameters out of a file, compared with what a model needs before memory is taken for the model."""
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.checkpoints.trees import BrokenError, like, shown
+from onmt_varattn.errors import UserError
+
+
+def parameters_of(content: Mapping[str, Any], part: str) -> dict[str, Tensor]:
+    """A part of a checkpoint that consists of tensors with names.
+
+    Raises:
+        BrokenError: it does not.
+    """
+    values = content.get(part)
+    if type(values) is not dict or not all(
+        type(name) is str and isinstance(value, Tensor) for name, value in values.items()
+    ):
+        raise BrokenError(f"its {part} is damaged: not parameters by name")
+    return values
+
+
+def check_sizes(
+    options: Mapping[str, Any], sizes: Iterable[tuple[str, Any]], tensors: Iterable[Tensor]
+) -> None:
+    """Refuse options that ask for a larger model, or more layers, than a file has parameters of.
+
+    Args:
+        options: of the file.
+        sizes: names of options that are sizes or counts, and their defaults.
+        tensors: the file's parameters.
+
+    Raises:
+        BrokenError: names the option.
+    """
+    shapes = [tensor.shape for tensor in tensors]
+    most = max(len(shapes), *(length for shape in shapes for length in shape), 1)
+    for name, default in sizes:
+        value = options.get(name)
+        if type(value) is int and value > max(most, default or 0):
+            raise BrokenError(f"its option -{name} is {value}, but its largest parameter has {most} rows")
+
+
+def check_fit(
+    needed: Mapping[str, Tensor], found: Mapping[str, Tensor], optional: tuple[str, ...] = ()
+) -> None:
+    """Refuse parameters that are not those of a model.
+
+    Args:
+        needed: what the model needs; it may be on the device "meta".
+        found: what there is.
+        optional: beginnings of names that may be missing.
+
+    Raises:
+        UserError: names what is missing or of another shape.
+    """
+    missing = sorted(name for name in needed.keys() - found.keys() if not name.startswith(optional))
+    if missing:
+        raise UserError(
+            f"the checkpoint does not fit this model: it has no {missing[0]}"
+            + (f" (nor {len(missing) - 1} more)" if len(missing) > 1 else "")
+        )
+    for name in needed.keys() & found.keys():
+        ours, theirs = needed[name], found[name]
+        if ours.shape != theirs.shape or ours.is_floating_point() != theirs.is_floating_point():
+            raise UserError(
+                f"the checkpoint does not fit this model: {name} is {_kind(theirs)}, not {_kind(ours)}"
+            )
+
+
+def _kind(tensor: Tensor) -> str:
+    shape = " x ".join(map(str, tensor.shape)) or "a single number"
+    return f"{shape} ({str(tensor.dtype).removeprefix('torch.')})"
+
+
+def count_not_finite(tensors: Iterable[Tensor]) -> int:
+    """How many numbers are infinite, or none at all."""
+    return sum(int((~torch.isfinite(tensor)).sum()) for tensor in tensors if tensor.is_floating_point())
+
+
+def check_finite(path: str, tensors: Iterable[Tensor]) -> None:
+    """Refuse parameters that no model can work with.
+
+    Raises:
+        UserError: names the file, and the option that allows them.
+    """
+    if count := count_not_finite(tensors):
+        raise UserError(
+            f"{path}: {count:,} of its parameters are not finite numbers, so that it can compute nothing; "
+            "use an earlier checkpoint, or -allow_nonfinite to look at this one all the same"
+        )
+
+
+def check_state(optimizer: torch.optim.Optimizer, saved: Any) -> None:
+    """Refuse the state of another optimiser, or of other parameters; torch would notice only at a step.
+
+    Args:
+        optimizer: that is to take the state up.
+        saved: as `state_dict` gave it, out of a file.
+
+    Raises:
+        BrokenError: says what does not fit.
+    """
+    own = optimizer.state_dict()
+    if (
+        type(saved) is not dict
+        or type(saved.get("param_groups")) is not list
+        or type(saved.get("state")) is not dict
+    ):
+        raise BrokenError("its optimiser is damaged")
+    for group, ours in zip(saved["param_groups"], own["param_groups"], strict=True):
+        settings = {name: value for name, value in ours.items() if name in group and value is not None}
+        like({name: group[name] for name in settings}, settings, "optimiser")
+        rates = [
+            number for value in group.values() for number in (value if type(value) is tuple else [value])
+        ]
+        if any(isinstance(number, float) and not math.isfinite(number) for number in rates):
+            raise BrokenError("its optimiser is damaged: a setting is not a finite number")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, values in saved["state"].items():
+        if type(index) is not int or not 0 <= index < len(parameters) or type(values) is not dict:
+            raise BrokenError("its optimiser is damaged: it has a state of parameters that are not there")
+        for name, value in values.items():
+            small = isinstance(value, Tensor) and value.numel() < parameters[index].numel()
+            if isinstance(value, Tensor) and value.shape != parameters[index].shape and not small:
+                raise BrokenError(
+                    f"its optimiser is damaged: {shown(name)} has the shape of another parameter"
+                )
+
+
+@contextlib.contextmanager
+def taken_from(path: str, what: str) -> Iterator[None]:
+    """Have whatever goes wrong with values out of a file be that file's fault, in one sentence.
+
+    Args:
+        path: of the file.
+        what: is made of it inside the block.
+
+    Raises:
+        UserError: instead of any other error but a lack of memory.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise error if path in str(error) else UserError(f"{path}: {error}") from None
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except BrokenError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {shown(str(error))}"
+        raise UserError(f"{path}: {what} cannot be made of it ({reason})") from error

@@ -1,0 +1,62 @@
+"""Options out of a file: the types and choices of the command line, and never the name of a file.
+
+An option is a flag, a number, one of a few words, or a list of these. Options of free text, most of
+which name files, are left out: what a program reads and writes is for its own command line to say.
+"""
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onmt_varattn.checkpoints.trees import BrokenError, shown
+
+
+def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The options of a checkpoint that a parser knows, each of the parser's type; others are left out.
+
+    Args:
+        values: options by name, out of a file.
+        parser: knows types and choices.
+        words: choices of options that the parser takes any text for.
+
+    Raises:
+        BrokenError: an option has a value that the command line would not take.
+    """
+    if type(values) is not dict:
+        raise BrokenError("its options are damaged")
+    found = {}
+    for action in parser._actions:
+        if action.dest in values and takes_no_text(action, words):
+            value = values[action.dest]
+            if value is None and action.default is not None:
+                continue  # unset
+            if not _fits(value, action, words.get(action.dest, action.choices)):
+                raise BrokenError(f"its option -{action.dest} is {shown(value)}, which is no value for it")
+            found[action.dest] = value
+    return found
+
+
+def takes_no_text(action: argparse.Action, words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an option's values are flags, numbers or a few words."""
+    return (
+        action.nargs == 0 or action.type in (int, float, bool) or bool(action.choices or action.dest in words)
+    )
+
+
+def _fits(value: Any, action: argparse.Action, choices: Any) -> bool:
+    if value is None:
+        return True
+    if action.nargs in ("+", "*"):
+        return type(value) is list and all(_is_one(item, action, choices) for item in value)
+    return _is_one(value, action, choices)
+
+
+def _is_one(value: Any, action: argparse.Action, choices: Any) -> bool:
+    if action.nargs == 0 or action.type is bool:
+        return type(value) is bool
+    if action.type is int:
+        return type(value) is int and (not choices or value in choices)
+    if action.type is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is str and value in choices

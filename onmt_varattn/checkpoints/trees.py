@@ -1,0 +1,84 @@
+"""What a checkpoint consists of: dictionaries, lists, tuples, texts, numbers, booleans, None and tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MOST_VALUES = 8_000_000  # of a file, besides the elements of its tensors; each takes up to 100 bytes
+DEEPEST = 50  # levels of nesting
+LARGEST_KEY = 2**53  # whole numbers beyond may be made to collide in a dictionary
+
+
+class BrokenError(Exception):
+    """A file is not a whole checkpoint, or has something in it that no checkpoint needs; one sentence."""
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """The bytes of a contiguous tensor of the CPU, to be read or filled."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def checked_key(key: Any) -> str | int:
+    """A key of a dictionary out of a file: a text, or a whole number of moderate size."""
+    if type(key) is str or (type(key) is int and abs(key) < LARGEST_KEY):
+        return key
+    raise BrokenError(f"refused: {shown(key)} cannot be a key")
+
+
+def plain(value: Any, convert: Callable[[Any], Any] | None = None) -> Any:
+    """A copy of a tree, after checking that it is one.
+
+    The copy shares nothing but tensors, so that a list that holds itself, or the same list a million
+    times, is found out.
+
+    Args:
+        value: the tree.
+        convert: turns anything else into a tree, or raises `BrokenError`.
+    """
+    left = MOST_VALUES
+
+    def copy(value: Any, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > DEEPEST:
+            raise BrokenError("refused: it has more values, or deeper ones, than a checkpoint needs")
+        if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor):
+            return value
+        if type(value) is dict:
+            return {checked_key(key): copy(item, depth + 1) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(copy(item, depth + 1) for item in value)
+        if convert is not None:
+            return copy(convert(value), depth + 1)
+        raise BrokenError(f"refused: it holds {shown(value)} where a checkpoint has plain values")
+
+    return copy(value, 0)
+
+
+def shown(value: Any) -> str:
+    """A value out of a file as a message may show it: on one line, and short."""
+    text = repr(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def like(value: Any, example: Any, name: str) -> Any:
+    """A value out of a file, if it has the form of an example.
+
+    Dictionaries have the same keys, and numbers, texts, flags and lists are such; what a list holds, and
+    where the example has None, anything may be.
+
+    Raises:
+        BrokenError: it has not; names what is wrong.
+    """
+    if isinstance(example, dict):
+        if type(value) is not dict or value.keys() != example.keys():
+            raise BrokenError(f"its {name} is damaged")
+        return {key: like(value[key], example[key], f"{name}: {key}") for key in example}
+    number = isinstance(example, int | float) and not isinstance(example, bool)
+    if number and type(value) in (int, float):
+        return value
+    if number or (example is not None and type(value) is not type(example)):
+        raise BrokenError(f"its {name} is damaged: {shown(value)}")
+    return value
