@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onmt_varattn.api import Model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # OpenNMT-py 2.3.0 uses names that torch has since renamed, and says so a dozen times on import.
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"onmt\.")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MOST_VALUES = 8_000_000  # of a file, besides the elements of its tensors; each takes up to 100 bytes
+MOST_VALUES = 5_000_000  # of a file, besides the elements of its tensors; each takes up to 200 bytes
 DEEPEST = 50  # levels of nesting
 LARGEST_KEY = 2**53  # whole numbers beyond may be made to collide in a dictionary
 

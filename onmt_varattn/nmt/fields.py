@@ -121,13 +121,13 @@ def describe_records(records: Any) -> dict[str, Any]:
     """
     if type(records) is dict and all(type(records.get(side)) is list for side in SIDES):
         raise BrokenError(
-            "written by OpenNMT-py 3, whose vocabularies are lists; its models have other parameters than "
-            "those of 2.3.0, which is what can be read here: translate it with OpenNMT-py 3, or train anew"
+            "written by OpenNMT-py 3, whose vocabularies are lists and whose models have other parameters "
+            "than those of 2.3.0, which are read here: translate it with OpenNMT-py 3, or train anew"
         )
     if type(records) is list:
         raise BrokenError(
-            "written by OpenNMT-py 0 or 1, whose vocabularies are lists of pairs; have OpenNMT-py 2.3.0 "
-            "convert it (its tools/convert... load it and save it anew), or train anew"
+            "written by OpenNMT-py 0 or 1, whose vocabularies are lists of pairs, which 2.3.0 does not read "
+            "either: translate it with the version that wrote it, or train anew"
         )
     if type(records) is not dict:
         raise BrokenError("its vocabulary is damaged: no fields")
