@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -160,6 +161,25 @@ def only_one(path: str, busy: str) -> Iterator[int]:
         except OSError:  # a file system that has no locks
             pass
         yield lock.fileno()
+
+
+def to_json(value: Any, **layout: Any) -> str:
+    """Figures as JSON.
+
+    Args:
+        value: what to write.
+        layout: for `json.dumps`.
+
+    Raises:
+        UserError: a figure is not a finite number, which JSON does not have.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
+    except ValueError:
+        raise UserError(
+            "a figure is infinite or not a number, and cannot be written as JSON; does the model have weights "
+            "that are not finite?"
+        ) from None
 
 
 def append_whole(path: str, text: str) -> None:

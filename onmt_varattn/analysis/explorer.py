@@ -5,7 +5,6 @@ entropies and the like rounded to three decimals. The page itself is `explorer.h
 """
 
 import itertools
-import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.api import Model
+from onmt_varattn.files import to_json
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
 from onmt_varattn.latent.prediction import VALIDATION_SAMPLES, TestAttention
 from onmt_varattn.nmt.reading import Reading
@@ -93,9 +93,7 @@ class Explorer:
             "sentences": sentences,
         }
         # Within a script element only "<" can end or confuse it.
-        packed = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace(
-            "<", "\\u003c"
-        )
+        packed = to_json(data, separators=(",", ":")).replace("<", "\\u003c")
         before, after = template.split(f">{PLACE}<")
         return f"{before}>{packed}<{after}"
 

@@ -1,6 +1,5 @@
 """onmt_evaluate: perplexities, bounds, entropies and BLEU of models with -attention."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_parallel
+from onmt_varattn.files import atomic_write, check_writable, read_parallel, to_json
 from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.plugin import register
 
@@ -106,7 +105,7 @@ def evaluate(opt: Any) -> None:
     }
     if opt.json:
         with atomic_write(opt.json) as file:
-            json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
+            file.write(to_json(report, indent=2))
             file.write("\n")
     print(tables(results))
     if any(target != targets[0] for target in targets):

@@ -12,7 +12,7 @@ import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.files import atomic_write, check_writable, to_json
 from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.vqa.opts import check_device
 
@@ -152,7 +152,7 @@ def score(models: "Sequence[Trained]", opt: Any) -> None:
         report = {"data": opt.data, "part": opt.part, "version": version(), "models": results}
         report = without_nan(report)
         with atomic_write(opt.json) as file:
-            json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
+            file.write(to_json(report, indent=2))
             file.write("\n")
     print(tables(results))
     for result in results:

@@ -31,11 +31,7 @@ def is_unsafe(call):
     return (
         name in FORBIDDEN
         or given.get("shell", "False") != "False"
-        or (
-            name.rsplit(".", 1)[-1] == "load"
-            and name.startswith("torch")
-            and given.get("weights_only") != "True"
-        )
+        or (name.rsplit(".", 1)[-1] == "load" and name.startswith("torch"))
         or (name.rsplit(".", 1)[-1] in ("extract", "extractall") and given.get("filter") != "'data'")
     )
 
@@ -57,6 +53,7 @@ def test_our_sources_have_no_unsafe_calls():
         "pickle.load(file)",
         "torch.load(path)",
         "torch.load(path, weights_only=False)",
+        "torch.load(path, weights_only=True)",
         "tar.extractall(path)",
         "tar.extractall(path, filter='fully_trusted')",
         "yaml.load(file)",
@@ -72,7 +69,6 @@ def test_an_unsafe_call_is_found(source):
         "model.eval()",
         "ast.literal_eval(text)",
         "subprocess.run(words, shell=False)",
-        "torch.load(path, weights_only=True)",
         "tar.extractall(path, filter='data')",
         "yaml.safe_load(file)",
         "json.load(file)",
