@@ -177,8 +177,8 @@ def to_json(value: Any, **layout: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
     except ValueError:
         raise UserError(
-            "a figure is infinite or not a number, and cannot be written as JSON; does the model have weights "
-            "that are not finite?"
+            "a figure is infinite or not a number, and cannot be written as JSON; does the model have "
+            "weights that are not finite?"
         ) from None
 
 
