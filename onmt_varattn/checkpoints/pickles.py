@@ -378,14 +378,25 @@ class _Machine:
             raise BrokenError("refused: it changes something that is no record")
 
 
-def _dictionary(tensor: Any, items: Any = ()) -> dict[str | int, Any]:
-    pairs = items.items() if type(items) is dict else items
-    return {checked_key(key): value for key, value in pairs}
+# What these give is what they are given, not a copy: a pickle could ask for a million copies in a few bytes.
 
 
-def _listing(tensor: Any, items: Any = ()) -> list[Any]:
+def _ordered(tensor: Any) -> dict[str | int, Any]:
+    """An OrderedDict; its items come afterwards."""
+    return {}
+
+
+def _counter(tensor: Any, items: Any) -> dict[str | int, Any]:
+    if type(items) is not dict:
+        raise BrokenError("refused: counts that are no dictionary")
+    return items
+
+
+def _set(tensor: Any, items: Any) -> list[Any]:
     """A set: in a checkpoint, of names."""
-    return list(items)
+    if type(items) is not list:
+        raise BrokenError("refused: a set that is no list")
+    return items
 
 
 def _rebuild_tensor(
@@ -404,9 +415,9 @@ def _rebuild_parameter(tensor: Any, data: Any, *rest: Any) -> Tensor:
 
 # Names that mean data.
 _MEANINGS: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": _dictionary,
-    "collections.Counter": _dictionary,
-    "__builtin__.set": _listing,
+    "collections.OrderedDict": _ordered,
+    "collections.Counter": _counter,
+    "__builtin__.set": _set,
     "torch._utils._rebuild_tensor_v2": _rebuild_tensor,
     "torch._utils._rebuild_parameter": _rebuild_parameter,
 }

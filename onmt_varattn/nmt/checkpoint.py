@@ -14,7 +14,7 @@ from onmt.utils.parse import ArgumentParser
 from torch import Tensor
 
 from onmt_varattn import checkpoints, saving
-from onmt_varattn.checkpoints.fitting import check_sizes, parameters_of
+from onmt_varattn.checkpoints.fitting import check_sizes, parameters_of, taken_from
 from onmt_varattn.checkpoints.options import takes_no_text, typed
 from onmt_varattn.checkpoints.trees import BrokenError, shown
 from onmt_varattn.errors import UserError
@@ -45,7 +45,7 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
     for part in PARTS:
         if part not in content:
             raise UserError(f"{path}: not a translation model: it has no '{part}'")
-    try:
+    with taken_from(path, "a model"):
         parameters = {part: parameters_of(content, part) for part in ("model", "generator")}
         described = content["vocab"]
         if type(described) is not dict or "task" not in described:
@@ -63,8 +63,6 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
             "optim": _part(content, "optim"),
             "training": _part(content, "training"),
         }
-    except (BrokenError, UserError) as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def _part(content: dict[str, Any], name: str) -> dict[str, Any] | None:

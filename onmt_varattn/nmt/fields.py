@@ -12,9 +12,11 @@ from onmt.inputters.inputter import get_fields
 from torchtext.vocab import Vocab
 
 from onmt_varattn.checkpoints.pickles import Record
-from onmt_varattn.checkpoints.trees import MOST_VALUES, BrokenError, shown
+from onmt_varattn.checkpoints.trees import BrokenError, shown
 
 SIDES = ("src", "tgt")
+MOST_FEATURES = 20  # of a word, itself included
+MOST_WORDS = 2_000_000  # of a word list
 
 
 def describe(fields: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +55,8 @@ def build(description: Any) -> dict[str, Any]:
     sides = {side: _part(description, side, dict) for side in SIDES}
     lists = {side: [_words(one) for one in _part(sides[side], "vocabularies", list)] for side in SIDES}
     for side in SIDES:
-        if not lists[side] or lists[side][0][0] != side:
+        names = [name for name, _ in lists[side]]
+        if names[:1] != [side] or len(set(names)) < len(names):
             raise BrokenError(f"its vocabulary is damaged: no words of {side}")
     fields: dict[str, Any] = get_fields(
         "text",
@@ -96,6 +99,8 @@ def _words(description: Any) -> tuple[str, Vocab]:
     """A word list, with its name."""
     name, words = _part(description, "name", str), _part(description, "words", list)
     counts = _part(description, "counts", list)
+    if len(words) > MOST_WORDS:
+        raise BrokenError(f"refused: it has more than {MOST_WORDS:,} words")
     if not all(type(word) is str and _is_text(word) for word in [name, *words]):
         raise BrokenError("its vocabulary is damaged: a word is no text")
     if len(counts) != len(words) or any(type(count) is not int or count < 0 for count in counts):
@@ -150,7 +155,7 @@ def _state(record: Any, kind: str) -> dict[str, Any]:
 
 def _named_fields(state: dict[str, Any]) -> list[tuple[Any, dict[str, Any]]]:
     pairs = state.get("fields")
-    if type(pairs) is not list or not pairs or len(pairs) > 1000:
+    if type(pairs) is not list or not 0 < len(pairs) <= MOST_FEATURES:
         raise BrokenError("its vocabulary is damaged: no fields")
     for pair in pairs:
         if type(pair) is not tuple or len(pair) != 2:
@@ -167,8 +172,8 @@ def _describe_record(record: Any) -> dict[str, Any]:
     for name, field in fields:
         vocabulary = _state(field.get("vocab"), "torchtext.vocab.Vocab")
         words, counts = vocabulary.get("itos"), vocabulary.get("freqs")
-        if type(words) is not list or len(words) > MOST_VALUES or type(counts) is not dict:
-            raise BrokenError("its vocabulary is damaged: no list of words")
+        if type(words) is not list or len(words) > MOST_WORDS or type(counts) is not dict:
+            raise BrokenError(f"its vocabulary is damaged: no list of up to {MOST_WORDS:,} words")
         texts = [word if type(word) is str else None for word in words]
         lists.append({"name": name, "words": words, "counts": [counts.get(text, 0) for text in texts]})
     truncate = keywords.get("truncate") if type(keywords) is dict else None
