@@ -61,20 +61,22 @@ def model_opts(parser: Any) -> None:
     add("posterior_dropout", type=float, help="Dropout of the inference network. Default: -dropout.")
 
 
-# What a checkpoint may have for options whose values are more, or fewer, than the command line takes.
-SAVED_WORDS = {
-    "attention_estimator": sorted({name for one in OBJECTIVES.values() for name in one.estimators}),
-    "self_attn_type": ["scaled-dot", "average"],
-    "early_stopping_criteria": ["ppl", "accuracy"],
-    "data_type": ["text"],
-}
+def saved_words() -> dict[str, list[str]]:
+    """What a checkpoint may have for options for which the command line takes other words, or any."""
+    return {
+        "attention_estimator": sorted({name for one in OBJECTIVES.values() for name in one.estimators}),
+        "copy_attn_type": ["dot", "general", "mlp", "none", *SCORES],
+        "self_attn_type": ["scaled-dot", "average"],
+        "early_stopping_criteria": ["ppl", "accuracy"],
+        "data_type": ["text"],
+    }
 
 
 def estimator_opt(add: Callable[..., None]) -> None:
     """How the expectation of an objective is taken."""
     add(
         "attention_estimator",
-        choices=[name for name in SAVED_WORDS["attention_estimator"] if name != "none"],
+        choices=[name for name in saved_words()["attention_estimator"] if name != "none"],
         help="How the objective's expectation is taken. Default: sample for hard, variational and "
         "relaxed, enum for marginal. hard: sample or enum; variational: any.",
     )

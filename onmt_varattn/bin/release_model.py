@@ -48,6 +48,11 @@ def release_model(args: Sequence[str] | None = None) -> None:
 
     check_writable(opt.output)
     model = checkpoint.load(opt.model)
+    if opt.format != "pytorch" and getattr(model["opt"], "attention", None):
+        raise UserError(
+            f"{opt.model}: trained with -attention, with a decoder that only this package knows; -format "
+            f"{opt.format} is for models without it, use -format pytorch"
+        )
     if opt.format == "pytorch":
         checkpoint.write({**model, "optim": None, "training": None}, opt.output)
     elif opt.format == "opennmt":

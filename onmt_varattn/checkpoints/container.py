@@ -5,8 +5,8 @@
                 shape and where its bytes are
     data        the tensors' bytes, without gaps, in the order of the header
 
-The tensor `document`, of bytes, is JSON in UTF-8: the tree that `write` was given, with what JSON does
-not have in objects of one key:
+The tensor `document`, of bytes and last in the files written here, is JSON in UTF-8: the tree that
+`write` was given, with what JSON does not have in objects of one key:
 
     {"$tensor": name}           a tensor of the file
     {"$tuple": [...]}           a tuple
@@ -153,9 +153,13 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
         raise _no_checkpoint()
     entries = _entries(header, size - 8 - length)
     if lazily:
-        tensors = {name: torch.empty(shape, dtype=dtype, device="meta") for name, dtype, shape in entries}
-        file.seek(size - tensors[DOCUMENT].numel())
-        return _decode(file.read(), tensors)
+        tensors, place = {}, 8 + length
+        for name, dtype, shape in entries:
+            tensors[name] = torch.empty(shape, dtype=dtype, device="meta")
+            if name == DOCUMENT:
+                file.seek(place)
+            place += tensors[name].numel() * dtype.itemsize
+        return _decode(file.read(tensors[DOCUMENT].numel()), tensors)
     blank = header[: len(_BEFORE_CHECKSUM)] + _NO_CHECKSUM + header[_START - len(_AFTER_CHECKSUM) :]
     checksum = zlib.crc32(blank, zlib.crc32(start))
     tensors = {}
@@ -175,7 +179,7 @@ def _no_checkpoint() -> BrokenError:
 
 
 def _entries(header: bytes, size: int) -> list[tuple[str, torch.dtype, list[int]]]:
-    """Name, type and shape of each tensor; together they fill the data, the document last."""
+    """Name, type and shape of each tensor; together they fill the data."""
     found: dict[str, Any] = _parse(header)
     del found["__metadata__"]
     entries, end = [], 0
@@ -194,7 +198,8 @@ def _entries(header: bytes, size: int) -> list[tuple[str, torch.dtype, list[int]
         if entry["data_offsets"] != [start, end] or end > size:
             raise BrokenError(f"not a whole checkpoint: {shown(name)} is not where its header has it")
         entries.append((name, dtype, shape))
-    if end != size or not entries or entries[-1][:2] != (DOCUMENT, torch.uint8):
+    documents = [dtype for name, dtype, shape in entries if name == DOCUMENT and len(shape) == 1]
+    if end != size or documents != [torch.uint8]:
         raise BrokenError("not a whole checkpoint: its header and its length do not agree")
     return entries
 

@@ -19,8 +19,10 @@ def parameters_of(content: Mapping[str, Any], part: str) -> dict[str, Tensor]:
         BrokenError: it does not.
     """
     values = content.get(part)
-    if type(values) is not dict or not all(
-        type(name) is str and isinstance(value, Tensor) for name, value in values.items()
+    if (
+        type(values) is not dict
+        or not values
+        or not all(type(name) is str and isinstance(value, Tensor) for name, value in values.items())
     ):
         raise BrokenError(f"its {part} is damaged: not parameters by name")
     return values
@@ -48,7 +50,10 @@ def check_sizes(
 
 
 def check_fit(
-    needed: Mapping[str, Tensor], found: Mapping[str, Tensor], optional: tuple[str, ...] = ()
+    needed: Mapping[str, Tensor],
+    found: Mapping[str, Tensor],
+    optional: tuple[str, ...] = (),
+    exactly: bool = False,
 ) -> None:
     """Refuse parameters that are not those of a model.
 
@@ -56,6 +61,7 @@ def check_fit(
         needed: what the model needs; it may be on the device "meta".
         found: what there is.
         optional: beginnings of names that may be missing.
+        exactly: there may be no others, either.
 
     Raises:
         UserError: names what is missing or of another shape.
@@ -66,6 +72,8 @@ def check_fit(
             f"the checkpoint does not fit this model: it has no {missing[0]}"
             + (f" (nor {len(missing) - 1} more)" if len(missing) > 1 else "")
         )
+    if exactly and (others := sorted(found.keys() - needed.keys())):
+        raise UserError(f"the checkpoint does not fit this model, which has no {shown(others[0])}")
     for name in needed.keys() & found.keys():
         ours, theirs = needed[name], found[name]
         if ours.shape != theirs.shape or ours.is_floating_point() != theirs.is_floating_point():
@@ -97,8 +105,23 @@ def check_finite(path: str, tensors: Iterable[Tensor]) -> None:
         )
 
 
+def mapping_of(content: Mapping[str, Any], part: str) -> dict[Any, Any] | None:
+    """A part of a checkpoint that may be missing, and is a dictionary otherwise.
+
+    Raises:
+        BrokenError: it is something else.
+    """
+    value = content.get(part)
+    if value is not None and type(value) is not dict:
+        raise BrokenError(f"its part '{part}' is {shown(value)}")
+    return value
+
+
 def check_state(optimizer: torch.optim.Optimizer, saved: Any) -> None:
-    """Refuse the state of another optimiser, or of other parameters; torch would notice only at a step.
+    """Refuse the state of another optimiser, or of other parameters.
+
+    torch would notice at the next step, or, where a step is one call for all parameters, read and write
+    memory that is not theirs.
 
     Args:
         optimizer: that is to take the state up.
@@ -117,21 +140,50 @@ def check_state(optimizer: torch.optim.Optimizer, saved: Any) -> None:
     for group, ours in zip(saved["param_groups"], own["param_groups"], strict=True):
         settings = {name: value for name, value in ours.items() if name in group and value is not None}
         like({name: group[name] for name in settings}, settings, "optimiser")
-        rates = [
-            number for value in group.values() for number in (value if type(value) is tuple else [value])
-        ]
-        if any(isinstance(number, float) and not math.isfinite(number) for number in rates):
+        numbers = [one for value in group.values() for one in (value if type(value) is tuple else [value])]
+        if any(type(one) is str or (type(one) is float and not math.isfinite(one)) for one in numbers):
             raise BrokenError("its optimiser is damaged: a setting is not a finite number")
+        if not {"lr", "params", *_required(optimizer)} <= group.keys():
+            raise BrokenError("its optimiser is damaged: a setting is missing")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    example = _state_after_a_step(optimizer)
     for index, values in saved["state"].items():
-        if type(index) is not int or not 0 <= index < len(parameters) or type(values) is not dict:
+        if type(index) is not int or not 0 <= index < len(parameters):
             raise BrokenError("its optimiser is damaged: it has a state of parameters that are not there")
-        for name, value in values.items():
-            small = isinstance(value, Tensor) and value.numel() < parameters[index].numel()
-            if isinstance(value, Tensor) and value.shape != parameters[index].shape and not small:
-                raise BrokenError(
-                    f"its optimiser is damaged: {shown(name)} has the shape of another parameter"
-                )
+        _check_moments(values, example, parameters[index])
+
+
+_EXAMPLE = (2, 3)  # a shape that no moment has by chance
+
+
+def _required(optimizer: torch.optim.Optimizer) -> set[str]:
+    """Settings that every version of torch has saved."""
+    return {"betas", "eps", "weight_decay"} & optimizer.defaults.keys()
+
+
+def _state_after_a_step(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What an optimiser remembers of a parameter of the shape `_EXAMPLE`."""
+    parameter = torch.nn.Parameter(torch.zeros(_EXAMPLE))
+    other = type(optimizer)([parameter], **optimizer.defaults)
+    parameter.grad = torch.zeros(_EXAMPLE)
+    other.step()
+    return other.state[parameter]
+
+
+def _check_moments(values: Any, example: dict[str, Any], parameter: Tensor) -> None:
+    if type(values) is not dict or values.keys() != example.keys():
+        raise BrokenError("its optimiser is damaged: it does not remember what this optimiser does")
+    for name, ours in example.items():
+        value = values[name]
+        if not isinstance(ours, Tensor):
+            like(value, ours, f"optimiser: {name}")
+            continue
+        shape = parameter.shape if ours.shape == _EXAMPLE else ours.shape
+        factored = 0 < ours.numel() < math.prod(_EXAMPLE) and ours.dim() > 0  # of another shape for each
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            raise BrokenError(f"its optimiser is damaged: {name} is {shown(value)}")
+        if value.shape != shape and not (factored and value.numel() <= parameter.numel()):
+            raise BrokenError(f"its optimiser is damaged: {name} has not the shape of its parameter")
 
 
 @contextlib.contextmanager

@@ -29,8 +29,6 @@ def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequ
     for action in parser._actions:
         if action.dest in values and takes_no_text(action, words):
             value = values[action.dest]
-            if value is None and action.default is not None:
-                continue  # unset
             if not _fits(value, action, words.get(action.dest, action.choices)):
                 raise BrokenError(f"its option -{action.dest} is {shown(value)}, which is no value for it")
             found[action.dest] = value
@@ -46,7 +44,7 @@ def takes_no_text(action: argparse.Action, words: Mapping[str, Sequence[str]]) -
 
 def _fits(value: Any, action: argparse.Action, choices: Any) -> bool:
     if value is None:
-        return True
+        return action.default is None
     if action.nargs in ("+", "*"):
         return type(value) is list and all(_is_one(item, action, choices) for item in value)
     return _is_one(value, action, choices)

@@ -239,7 +239,7 @@ def _run(pickle: bytes, tensor: Callable[..., Tensor]) -> Any:
         if count > MOST_INSTRUCTIONS:
             raise BrokenError(f"refused: its pickle has more than {MOST_INSTRUCTIONS:,} instructions")
         if instruction.name == "STOP":
-            return machine.pop()
+            return machine.result()
         if instruction.name not in _INSTRUCTIONS:
             raise BrokenError(
                 f"refused: its pickle has the instruction {instruction.name}, which no checkpoint needs"
@@ -255,6 +255,13 @@ class _Machine:
         self._tensor = tensor
         self._stack: list[Any] = []
         self._memory: dict[int, Any] = {}
+
+    def result(self) -> Any:
+        """What is left in the end."""
+        value = self.pop()
+        if self._stack:
+            raise BrokenError("not a whole checkpoint: its pickle has values that belong to nothing")
+        return value
 
     def pop(self) -> Any:
         value = self._stack.pop()
@@ -374,7 +381,8 @@ class _Machine:
         target = self._stack[-1]
         if type(target) is Record:
             target.state = state
-        elif type(target) is not dict:  # an OrderedDict's attributes, which nobody needs
+        elif type(target) is not dict or type(state) is not dict or state.keys() != {"_metadata"}:
+            # A dictionary of parameters has versions of modules with it, which nobody needs.
             raise BrokenError("refused: it changes something that is no record")
 
 
@@ -400,16 +408,23 @@ def _set(tensor: Any, items: Any) -> list[Any]:
 
 
 def _rebuild_tensor(
-    tensor: Callable[..., Tensor], storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any
+    tensor: Callable[..., Tensor],
+    storage: Any,
+    offset: Any,
+    shape: Any,
+    strides: Any,
+    requires_grad: Any,
+    hooks: Any,
+    metadata: Any = None,
 ) -> Tensor:
-    if type(shape) is not tuple or type(strides) is not tuple:
-        raise BrokenError("refused: the shape of a tensor is none")
+    if type(shape) is not tuple or type(strides) is not tuple or hooks not in ({}, None):
+        raise BrokenError("refused: a tensor without a shape, or with functions")
     return tensor(storage, offset, shape, strides)
 
 
-def _rebuild_parameter(tensor: Any, data: Any, *rest: Any) -> Tensor:
-    if not isinstance(data, Tensor):
-        raise BrokenError("refused: a parameter that is no tensor")
+def _rebuild_parameter(tensor: Any, data: Any, requires_grad: Any, hooks: Any) -> Tensor:
+    if not isinstance(data, Tensor) or hooks not in ({}, None):
+        raise BrokenError("refused: a parameter that is no tensor, or has functions")
     return data
 
 

@@ -63,11 +63,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+def is_text(value: Any) -> bool:
+    """Whether a value is a text that can be written to a file: half of a surrogate pair cannot."""
+    return type(value) is str and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def like(value: Any, example: Any, name: str) -> Any:
     """A value out of a file, if it has the form of an example.
 
-    Dictionaries have the same keys, and numbers, texts, flags and lists are such; what a list holds, and
-    where the example has None, anything may be.
+    Dictionaries have the same keys, lists and tuples the same number of values, and numbers, texts and
+    flags are such. Where the example has None, and in the place of an empty list, anything may be.
 
     Raises:
         BrokenError: it has not; names what is wrong.
@@ -76,6 +81,10 @@ def like(value: Any, example: Any, name: str) -> Any:
         if type(value) is not dict or value.keys() != example.keys():
             raise BrokenError(f"its {name} is damaged")
         return {key: like(value[key], example[key], f"{name}: {key}") for key in example}
+    if example and isinstance(example, list | tuple):
+        if type(value) is not type(example) or len(value) != len(example):
+            raise BrokenError(f"its {name} is damaged")
+        return type(example)(like(one, other, name) for one, other in zip(value, example, strict=True))
     number = isinstance(example, int | float) and not isinstance(example, bool)
     if number and type(value) in (int, float):
         return value

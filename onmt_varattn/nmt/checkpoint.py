@@ -1,7 +1,6 @@
 """Checkpoints of translation models: what they hold, and how a file becomes that again."""
 
 import contextlib
-import functools
 from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +13,13 @@ from onmt.utils.parse import ArgumentParser
 from torch import Tensor
 
 from onmt_varattn import checkpoints, saving
-from onmt_varattn.checkpoints.fitting import check_sizes, parameters_of, taken_from
+from onmt_varattn.checkpoints.fitting import check_sizes, mapping_of, parameters_of, taken_from
 from onmt_varattn.checkpoints.options import takes_no_text, typed
 from onmt_varattn.checkpoints.trees import BrokenError, shown
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 from onmt_varattn.nmt import fields
-from onmt_varattn.opts import SAVED_WORDS, check_ranges, forget_posterior
+from onmt_varattn.opts import check_ranges, forget_posterior, saved_words
 from onmt_varattn.text import TextProcessing
 
 PARTS = ("model", "generator", "vocab", "opt")
@@ -60,26 +59,29 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
             "vocab": fields.build(described),
             "opt": opt,
             "texts": texts,
-            "optim": _part(content, "optim"),
-            "training": _part(content, "training"),
+            "optim": _optimiser(content),
+            "training": mapping_of(content, "training"),
         }
 
 
-def _part(content: dict[str, Any], name: str) -> dict[str, Any] | None:
-    value = content.get(name)
-    if value is not None and type(value) is not dict:
-        raise BrokenError(f"its part '{name}' is {shown(value)}")
-    return value
+def _optimiser(content: dict[str, Any]) -> dict[str, Any] | None:
+    optim = mapping_of(content, "optim") or None
+    if optim and "training_step" not in optim:
+        raise BrokenError("its optimiser is damaged: no training_step")
+    for name in ("training_step", "decay_step"):
+        if optim and (type(optim.get(name, 0)) is not int or optim.get(name, 0) < 0):
+            raise BrokenError(f"its optimiser is damaged: {name} is {shown(optim.get(name))}")
+    return optim
 
 
 def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
     """The options of a file, and those that are free text."""
-    parser = _parser()
-    values = typed(saved, parser, SAVED_WORDS)
+    parser, words = _parser(), saved_words()
+    values = typed(saved, parser, words)
     texts = {
         action.dest: saved[action.dest]
         for action in parser._actions
-        if action.dest in saved and not takes_no_text(action, SAVED_WORDS)
+        if action.dest in saved and not takes_no_text(action, words)
     }
     texts["tensorboard_log_dir_dated"] = saved.get("tensorboard_log_dir_dated")
     processing = texts.pop("text_processing", None)
@@ -99,8 +101,8 @@ def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
     return opt, texts
 
 
-@functools.cache
 def _parser() -> ArgumentParser:
+    """Knows what the registries hold now."""
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
     return parser
@@ -110,7 +112,6 @@ def _defaults() -> dict[str, Any]:
     return {action.dest: action.default for action in _parser()._actions if action.dest != "help"}
 
 
-@functools.cache
 def _sizes() -> list[tuple[str, Any]]:
     """The options that define how large a model is, with their defaults."""
     parser = ArgumentParser()
@@ -139,14 +140,10 @@ def content_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
 def write_for_opennmt(checkpoint: dict[str, Any], path: str) -> None:
     """Write a file that OpenNMT-py 2.3.0 reads by itself: a pickle, with its fields and options.
 
-    Raises:
-        UserError: the model has a decoder that OpenNMT-py does not know.
+    Args:
+        checkpoint: of a model without -attention, whose decoder OpenNMT-py does not know.
+        path: where.
     """
-    if attention := getattr(checkpoint["opt"], "attention", None):
-        raise UserError(
-            f"a model with -attention {attention} has a decoder that OpenNMT-py alone does not know; only "
-            "models trained without -attention can be written for it"
-        )
     options = {**_defaults(), **vars(checkpoint["opt"])}
     del options["text_processing"]
     with atomic_write(path, "wb") as file:

@@ -12,7 +12,7 @@ from onmt.inputters.inputter import get_fields
 from torchtext.vocab import Vocab
 
 from onmt_varattn.checkpoints.pickles import Record
-from onmt_varattn.checkpoints.trees import BrokenError, shown
+from onmt_varattn.checkpoints.trees import BrokenError, is_text, shown
 
 SIDES = ("src", "tgt")
 MOST_FEATURES = 20  # of a word, itself included
@@ -101,7 +101,7 @@ def _words(description: Any) -> tuple[str, Vocab]:
     counts = _part(description, "counts", list)
     if len(words) > MOST_WORDS:
         raise BrokenError(f"refused: it has more than {MOST_WORDS:,} words")
-    if not all(type(word) is str and _is_text(word) for word in [name, *words]):
+    if not all(map(is_text, [name, *words])):
         raise BrokenError("its vocabulary is damaged: a word is no text")
     if len(counts) != len(words) or any(type(count) is not int or count < 0 for count in counts):
         raise BrokenError("its vocabulary is damaged: words and their counts do not match")
@@ -112,10 +112,6 @@ def _words(description: Any) -> tuple[str, Vocab]:
     vocabulary = Vocab(Counter(), specials=words)
     vocabulary.freqs = Counter({word: n for word, n in zip(words, counts, strict=True) if n})
     return name, vocabulary
-
-
-def _is_text(word: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def describe_records(records: Any) -> dict[str, Any]:

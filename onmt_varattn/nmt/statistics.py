@@ -37,7 +37,8 @@ class AlignmentStatistics(Statistics):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over counts and sums."""
-        for name, value in like(state, {**self.state_dict(), "sums": None}, "report").items():
+        fresh = {**self.state_dict(), "sums": {name: [0.0, 0] for name in state["sums"]}}
+        for name, value in like(state, fresh, "report").items():
             setattr(self, name, value)
 
     def metrics(self) -> dict[str, float]:

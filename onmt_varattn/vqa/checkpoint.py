@@ -1,18 +1,24 @@
 """Checkpoints of visual question answering: a model, its words and answers, and where training stood."""
 
-import functools
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import torch
 
 from onmt_varattn import checkpoints, saving
-from onmt_varattn.checkpoints.fitting import check_finite, check_fit, check_sizes, parameters_of, taken_from
+from onmt_varattn.checkpoints.fitting import (
+    check_finite,
+    check_fit,
+    check_sizes,
+    mapping_of,
+    parameters_of,
+    taken_from,
+)
 from onmt_varattn.checkpoints.options import typed
-from onmt_varattn.checkpoints.trees import BrokenError, like, shown
+from onmt_varattn.checkpoints.trees import BrokenError, is_text, like, shown
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
-from onmt_varattn.opts import SAVED_WORDS
+from onmt_varattn.opts import saved_words
 from onmt_varattn.vqa.data import Data
 from onmt_varattn.vqa.model import AnswerModel, Sizes
 from onmt_varattn.vqa.optimizer import Optimizer
@@ -44,20 +50,20 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
     with taken_from(path, "a model"):
         parameters, vqa = parameters_of(content, "model"), _knowledge(content["vqa"])
         parser = _parser()
-        given = typed(content["opt"], parser, SAVED_WORDS)
+        given = typed(content["opt"], parser, saved_words())
         check_sizes(given, [(name, 0) for name in SIZES], parameters.values())
         defaults = {action.dest: action.default for action in parser._actions}
         opt = Namespace(**{**defaults, **given, "gpu_ranks": [], "save_model": ""})
         resolve(opt)
         with torch.device("meta"):  # takes no memory
             model = build_model(opt, len(WordList(vqa["words"])), len(vqa["answers"]), vqa["feature_size"])
-        check_fit(model.state_dict(), parameters)
-    rest = {part: content.get(part) for part in ("optim", "training")}
+        check_fit(model.state_dict(), parameters, exactly=True)
+        rest = {part: mapping_of(content, part) for part in ("optim", "training")}
     return {"path": path, "vqa": vqa, "model": parameters, "opt": vars(opt), **rest}
 
 
-@functools.cache
 def _parser() -> ArgumentParser:
+    """Knows what the registries hold now."""
     parser = ArgumentParser()
     train_opts(parser)
     return parser
@@ -68,7 +74,8 @@ def _knowledge(saved: Any) -> dict[str, Any]:
     example = {"words": [], "answers": [], "feature_size": 1, "boxes": 1, "seen": None}
     found = like(saved, example, "words and answers")
     for name in ("words", "answers"):
-        if not found[name] or not all(type(text) is str for text in found[name]):
+        texts = found[name]
+        if not texts or not all(map(is_text, texts)) or len(set(texts)) < len(texts):
             raise BrokenError(f"its {name} are damaged")
     if type(found["feature_size"]) is not int or found["feature_size"] < 1:
         raise BrokenError(f"its feature size is {shown(found['feature_size'])}")

@@ -241,7 +241,7 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        fresh = {**vars(Progress()), "sums": None}
+        fresh = {**vars(Progress()), "sums": {name: (0.0, 0) for name in state["sums"]}}
         self.progress = Progress(**like({name: state[name] for name in fresh}, fresh, "progress"))
         set_model_stream(state["stream"], self.device)
         self.loss.take_up(state["carried"])

@@ -93,6 +93,7 @@ def test_every_name_on_the_list_is_one_that_a_checkpoint_needs(tmp_path, monkeyp
         "counts": Counter("a"),
     }
     optim["parameter"] = torch.nn.Parameter(torch.zeros(2))
+    optim.update(training_step=1, decay_step=1)
     torch.save({**small_checkpoint(), "vocab": everything, "optim": optim}, path)
     assert checkpoint.load(path)["vocab"].keys() == everything.keys()
     for entry in pickles._NAMES:
