@@ -1,5 +1,6 @@
 """What a case is, and the corpus of all of them."""
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +30,13 @@ class Goods:
     old: dict[str, Path]
     new: dict[str, Path]
     witness: Path
+    _parsed: dict[str, bytes] = field(default_factory=dict)
 
     def archive(self, kind: str = "translation") -> Archive:
-        return Archive(self.old[kind])
+        """A good file of the old format, to be changed."""
+        if kind not in self._parsed:
+            self._parsed[kind] = pickle.dumps(Archive(self.old[kind]))
+        return pickle.loads(self._parsed[kind])
 
     def tensors_file(self, kind: str = "translation") -> TensorsFile:
         if kind not in self.new:
@@ -88,6 +93,14 @@ class Group:
             return make
 
         return decorate
+
+
+def one_of_each(cases: list[Case]) -> list[Case]:
+    """Of cases that differ only in the kind of model or the format, one in turn: quick, and about as good."""
+    variants: dict[str, list[Case]] = {}
+    for case in cases:
+        variants.setdefault(case.name.rpartition(" (")[0] or case.name, []).append(case)
+    return [same[i % len(same)] for i, same in enumerate(variants.values())]
 
 
 def corpus() -> list[Case]:

@@ -34,20 +34,27 @@ def _command(module: str, *words: Any) -> None:
     importlib.import_module(f"onmt_varattn.bin.{module}").main([str(word) for word in words])
 
 
+def _inert(checkpoint: Any) -> dict[str, Any]:
+    """The names of its parameters, and what in it is not data."""
+    from tests.attacks.inert import strangers
+
+    return {"parameters": sorted(map(str, checkpoint["model"])), "strangers": strangers(checkpoint)[:5]}
+
+
 @_point("load", TRANSLATION)
 def _load(path: Path, scratch: Path) -> Any:
     from onmt_varattn.nmt import checkpoint
     from onmt_varattn.plugin import register
 
     register()
-    return sorted(map(str, checkpoint.load(str(path))["model"]))
+    return _inert(checkpoint.load(str(path)))
 
 
 @_point("vqa load", VQA)
 def _vqa_load(path: Path, scratch: Path) -> Any:
     from onmt_varattn.vqa import checkpoint
 
-    return sorted(map(str, checkpoint.load(str(path))["model"]))
+    return _inert(checkpoint.load(str(path)))
 
 
 @_point("translate", TRANSLATION)
@@ -140,7 +147,15 @@ def _vqa_resume(path: Path, scratch: Path) -> None:
     _command("vqa_train", *VQA_TRAINING.split(), *words)
 
 
-POINTS = {**TRANSLATION, **VQA}
+def _unsafe(path: Path, scratch: Path) -> Any:
+    """What no code of ours does: to see that attacks are live, and that the harness notices them."""
+    import torch
+
+    return str(torch.load(path, weights_only=False))[:50]
+
+
+UNSAFE = "unsafe"
+POINTS = {**TRANSLATION, **VQA, UNSAFE: _unsafe}
 
 
 def available() -> list[str]:
@@ -149,7 +164,8 @@ def available() -> list[str]:
 
     actions = {action.dest: action for action in release_parser()._actions}
     formats = actions["format"].choices or ()
-    return [name for name in POINTS if name != "release -format opennmt" or "opennmt" in formats]
+    missing = set() if "opennmt" in formats else {"release -format opennmt"}
+    return [name for name in (*TRANSLATION, *VQA) if name not in missing]
 
 
 def for_kind(kind: str) -> list[str]:

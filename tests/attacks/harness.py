@@ -17,7 +17,8 @@ from tests.attacks.cases import REFUSED, SAFE, SAME, Case
 from tests.attacks.entry_points import RESUMING
 from tests.attacks.watch import ROOT
 
-MEMORY = 256 << 20  # bytes that a process may grow by for a file of less than a megabyte
+MEMORY = 256 << 20  # bytes that a process may grow by, and
+TIMES = 10  # more for each byte of the file
 PATIENCE = 60.0  # seconds after which a process that reports nothing is ended
 _LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d [\d:,]+ \w+\]|warning: |-resume: |\s*$")
 
@@ -38,7 +39,7 @@ class Finding:
 
     Attributes:
         kind: run, network, write, read, import, memory, time, died, traceback, accepted, sentence, left,
-            different, witness.
+            different, callable (came out of the file), witness.
         what: details.
     """
 
@@ -93,7 +94,9 @@ def judge(
         yield "died", outcome["died"]
         return
     yield from sorted({(kind, what) for kind, what in outcome["events"]})
-    if outcome["memory"] > MEMORY:
+    if isinstance(outcome["result"], dict) and outcome["result"]["strangers"]:
+        yield "callable", "; ".join(outcome["result"]["strangers"])[:300]
+    if outcome["memory"] > MEMORY + TIMES * outcome["size"]:
         yield "memory", f"{outcome['memory'] >> 20} MB"
     if outcome["trace"]:
         kind = "time" if outcome["trace"].startswith("too slow") else "traceback"
@@ -123,10 +126,10 @@ def _judge_refusal(job: Job, outcome: dict[str, Any]) -> Iterator[tuple[str, str
     if len(lines) != 1:
         yield "sentence", f"{len(lines)} lines: {' | '.join(lines)[:200]}"
         return
-    names = [str(job.path)] if job.point not in RESUMING else [str(job.path), "m_step_2.pt"]
     start = f"{outcome['program']}: error: "
-    rest = lines[0].removeprefix(start)
-    if rest == lines[0] or not any(re.match(rf"\S*{re.escape(name)}: \S", rest) for name in names):
+    # -resume compares a whole checkpoint with its options, and names these first.
+    names_file = job.expected == REFUSED and job.point not in RESUMING
+    if not lines[0].startswith(f"{start}{job.path}: " if names_file else start):
         yield "sentence", lines[0][:200]
     left = [name for name in outcome["left"] if not name.endswith((".lock", "m_step_2.pt", ".log"))]
     if left:

@@ -1,5 +1,6 @@
 """Pickles as trees of plain records, read without calling anything and written opcode by opcode."""
 
+import enum
 import io
 import pickle
 import pickletools
@@ -7,7 +8,11 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-_NO_STATE = object()
+
+class _Missing(enum.Enum):
+    """Stands for a state that is not there."""
+
+    STATE = 0
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Call:
 
     function: Any
     args: Any = ()
-    state: Any = _NO_STATE
+    state: Any = _Missing.STATE
     items: dict[Any, Any] = field(default_factory=dict)
     new: bool = False
 
@@ -33,7 +38,7 @@ class Call:
 
     @property
     def has_state(self) -> bool:
-        return self.state is not _NO_STATE
+        return self.state is not _Missing.STATE
 
 
 @dataclass(eq=False)

@@ -101,7 +101,9 @@ _tensor("hooks", _changed(hooks=lambda hooks: Call(hooks.function, (), items={0:
 _tensor("hooks of an allowed name", _changed(hooks=lambda hooks: Call(hooks.function, (), items={0: Global("functools", "partial")})))  # fmt: skip
 _tensor("too few arguments", lambda archive, record: Call(record.function, record.args[:3]))
 _tensor("too many arguments", lambda archive, record: Call(record.function, (*record.args, 1, 2, 3)))
-_tensor("arguments in a list", lambda archive, record: Call(record.function, list(record.args)))
+_tensor(
+    "arguments in a list", lambda archive, record: Call(record.function, list(record.args)), expected=SAFE
+)
 _tensor("state of a tensor", lambda archive, record: Call(record.function, record.args, state={"x": 1}))
 _tensor("a storage in its place", lambda archive, record: record.args[0])
 _tensor("a parameter in its place", lambda archive, record: Call(Global("torch._utils", "_rebuild_parameter"), (record, True, record.args[5])), expected=SAFE)  # fmt: skip

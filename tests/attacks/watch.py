@@ -81,11 +81,19 @@ class Watch:
         installed = (sys.prefix, sys.base_prefix, str(ROOT))
         self._may_write = (str(scratch),)
         self._may_read = (*_SYSTEM, *installed, str(scratch), *map(str, may_read))
-        record = self._record = Record()
+        record, modules = Record(), set(sys.modules)
+        self._record = record
         try:
             yield record
         finally:
             self._record = None
+            self._imported(record, set(sys.modules) - modules)
+
+    def _imported(self, record: Record, modules: set[str]) -> None:
+        """Note modules that are new; not all ways to import one have an event."""
+        record.imports |= modules
+        new = {name for name in modules - self.known.imports if not name.startswith("onmt_varattn")}
+        record.events += [("import", name) for name in sorted(new)]
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
         record = self._record
@@ -93,10 +101,6 @@ class Watch:
             return
         if event == "open":
             self._opened(record, *args)
-        elif event == "import":
-            record.imports.add(str(args[0]))
-            if args[0] not in self.known.imports and not str(args[0]).startswith("onmt_varattn"):
-                record.events.append(("import", str(args[0])))
         elif event == "exec":
             self._executed(record, args[0])
         elif event.startswith(_CHANGES):
