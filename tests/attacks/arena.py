@@ -1,5 +1,6 @@
 """A directory with all that trials need: a world, good files, a place for crafted ones, a witness."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,15 +33,16 @@ class Arena:
         self.goods = Goods(
             old, {kind: path for kind, path in new.items() if is_tensors_file(path)}, self.witness
         )
+        self._numbers = itertools.count()
         self._good_results: dict[str, Any] = {}
 
-    def make(self, case: Case, number: int) -> Path:
+    def make(self, case: Case) -> Path:
         """Write a case's file.
 
         Raises:
             MissingError: there is nothing to make it from.
         """
-        path = self.files / f"{number:04}.pt"
+        path = self.files / f"{next(self._numbers):05}.pt"
         case.make(self.goods, path)
         return path
 
@@ -76,7 +78,7 @@ class Arena:
         jobs, missing = [], {}
         for number, case in enumerate(cases):
             try:
-                path = self.make(case, number)
+                path = self.make(case)
             except MissingError as error:
                 missing[case.name] = str(error)
                 continue

@@ -38,7 +38,7 @@ class Finding:
     """Something that must not be.
 
     Attributes:
-        kind: run, network, write, read, import, memory, time, died, traceback, accepted, sentence, left,
+        kind: run, lookup (a pickle of the standard library found a name), network, write, read, import, memory, time, died, traceback, accepted, sentence, left,
             different, callable (came out of the file), witness.
         what: details.
     """
@@ -77,7 +77,7 @@ def run(
     """
     for number, outcome in _outcomes(jobs, world):
         job = jobs[number]
-        findings = [Finding(job, kind, what) for kind, what in judge(job, outcome, good)]
+        findings = [Finding(job, kind, " ".join(what.split())) for kind, what in judge(job, outcome, good)]
         for trace in sorted(witness.iterdir()):
             findings.append(
                 Finding(job, "witness", f"{trace.name} is there: the file ran or wrote something")

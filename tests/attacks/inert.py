@@ -68,8 +68,10 @@ def _mapping(value: Any, place: str, seen: set[int]) -> Iterator[str]:
 
 def _attributes(value: Any, place: str, seen: set[int]) -> Iterator[str]:
     for name, child in vars(value).items():
-        method = getattr(type(value), name, None)
-        if callable(method) and _name(type(value)) != "argparse.Namespace":
+        method = getattr(type(value), name, None) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            yield f"{place}: an attribute's name is {name!r:.40}"
+        elif callable(method) and _name(type(value)) != "argparse.Namespace":
             yield f"{place}.{name}: hides a method"
         yield from _walk(child, f"{place}.{name}", seen)
 
