@@ -74,7 +74,8 @@ for _kind, _names in _PARTS.items():
     for _part in _names:
         _content(f"no {_part}", _without(_part), _kind)
         for _name, _make in _OTHERS.items():
-            _content(f"{_part} is {_name}", _instead(_part, _make), _kind)
+            _where = {"at": TRANSLATING | {"vqa_evaluate"}} if _name == "an empty dictionary" else {}
+            _content(f"{_part} is {_name}", _instead(_part, _make), _kind, **_where)
     for _name, _make in list(_OTHERS.items())[1:5]:
         _content(f"optim is {_name}", _instead("optim", _make), _kind)
         _content(f"training is {_name}", _instead("training", _make), _kind)
@@ -341,7 +342,8 @@ _VOCABULARIES: dict[str, Change] = {
 }
 _AT_USE = ("a word too few", "a word too many", "a million words")
 for _name, _change in _VOCABULARIES.items():
-    _content(f"vocabulary: {_name}", _change, formats=("old",), **({"at": USING} if _name in _AT_USE else {}))
+    _where = {"at": USING} if _name in _AT_USE else {"expected": SAFE} if "characters" in _name else {}
+    _content(f"vocabulary: {_name}", _change, formats=("old",), **_where)  # type: ignore[arg-type]
 _FIELDS: dict[str, Any] = {
     "fix_length": 10**9, "dtype": "load", "pad_token": None, "unk_token": 5, "init_token": ["x"], "lower": "x",
     "tokenize": "spacy", "tokenizer_args": ("spacy", "../../x"), "preprocessing": Global("functools", "partial"),
@@ -382,7 +384,8 @@ _ANY_WORDS: dict[str, Callable[[list[Any]], list[Any]]] = {
 }
 for _name, _words_change in _ANY_WORDS.items():
     _content(f"words: {_name}", _any_words(_words_change), formats=("new",), at=USING)
-    _content(f"words: {_name}", _any_words(_words_change), "vqa", at=frozenset({"vqa_evaluate"}))
+    _where = {"expected": SAFE} if "surrogate" in _name else {"at": frozenset({"vqa_evaluate"})}
+    _content(f"words: {_name}", _any_words(_words_change), "vqa", **_where)  # type: ignore[arg-type]
 for _name, _value in (
     ("a string", "x"),
     ("negative", -1),
@@ -469,4 +472,9 @@ _content(
 )
 _content("a state dictionary alone", lambda file, goods: setattr(file, "tree", dict(file.tensors())), BOTH)
 _content("options in a Namespace of a Namespace", lambda file, goods: file.tree.update(opt=Call(Global("argparse", "Namespace"), (), state={"opt": file.tree["opt"]})), formats=("old",), at=TRANSLATING)  # fmt: skip
-_content("options in an OrderedDict", lambda file, goods: file.tree.update(opt=ordered()), formats=("old",))
+_content(
+    "options in an OrderedDict",
+    lambda file, goods: file.tree.update(opt=ordered()),
+    formats=("old",),
+    at=TRANSLATING,
+)

@@ -26,6 +26,7 @@ from tests.attacks.harness import Job, judge
 from tests.attacks.inert import strangers
 from tests.attacks.tensors_file import TensorsFile
 from tests.attacks.world import FILES, OLD
+from tests.conftest import call
 
 GROUPS = ("pickle", "zip", "tensor", "format", "content")
 
@@ -81,6 +82,20 @@ def test_the_corpus_is_as_large_as_promised():
     assert set(groups) == set(GROUPS)
     assert min(groups.values()) >= 50
     assert len(one_of_each(corpus())) >= 400
+
+
+def test_weights_that_are_not_finite_translate_only_if_asked_to(arena, tmp_path):
+    from onmt_varattn.bin import translate
+
+    names = {action.dest for action in translate.translate_parser()._actions}
+    if "allow_nonfinite" not in names:
+        pytest.skip("onmt_translate has no -allow_nonfinite yet")
+    case = next(case for case in corpus() if case.name == "content: a parameter is NaN (translation, old)")
+    words = ["-model", arena.make(case), "-src", arena.world / "test.src", "-output", tmp_path / "output"]
+    assert call(translate.main, *words) == 2
+    assert not (tmp_path / "output").exists()
+    assert call(translate.main, *words, "-allow_nonfinite") == 0
+    assert len((tmp_path / "output").read_text("utf-8").splitlines()) == 1
 
 
 # The harness notices attacks: a loader that trusts pickles fails in all ways.
