@@ -36,26 +36,26 @@ def arena(tmp_path_factory):
     return Arena(tmp_path_factory.mktemp("arena"))
 
 
-def check(arena, jobs, missing):
-    """Fail with all findings, the first of each kind and case."""
-    if not jobs:
-        pytest.skip(f"{len(missing)} cases: {next(iter(missing.values()))}")
+def check(arena, cases, every_point):
+    """Try all in one go, and fail with what was found; a process for each group would take as long to start."""
+    jobs, missing = arena.jobs(cases, every_point)
+    groups = {case.name: case.group for case in cases}
     findings = [finding for tried in arena.run(jobs) for finding in tried.findings]
-    kinds = Counter(finding.kind for finding in findings)
-    assert not findings, f"{dict(kinds)} in {len(jobs)} trials:\n" + "\n".join(map(str, findings[:400]))
+    counts = dict(Counter(f"{groups[finding.job.case]}: {finding.kind}" for finding in findings))
+    lines = "\n".join(map(str, findings[:500]))
+    assert not counts, f"{len(findings)} findings in {len(jobs)} trials:\n{lines}"
+    reasons = Counter(missing.values())
+    if any("training writes" in reason for reason in reasons):
+        pytest.skip(f"{len(jobs)} trials found nothing, but some cases could not be made: {dict(reasons)}")
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_crafted_files_are_refused(arena, group):
-    check(
-        arena, *arena.jobs([case for case in one_of_each(corpus()) if case.group == group], every_point=False)
-    )
+def test_crafted_files_are_refused(arena):
+    check(arena, one_of_each(corpus()), every_point=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", GROUPS)
-def test_all_crafted_files_are_refused_everywhere(arena, group):
-    check(arena, *arena.jobs([case for case in corpus() if case.group == group], every_point=True))
+def test_all_crafted_files_are_refused_everywhere(arena):
+    check(arena, corpus(), every_point=True)
 
 
 def test_good_files_are_accepted_everywhere(arena):
@@ -202,7 +202,7 @@ def place(tmp_path_factory):
 
 
 LOADERS = {"translation": checkpoint.load, "stock": checkpoint.load, "vqa": vqa_checkpoint.load}
-examples = settings(max_examples=120, derandomize=True, deadline=None)
+examples = settings(max_examples=80, derandomize=True, deadline=None)
 
 
 def loads_data_or_nothing(path, kind, content):
