@@ -195,7 +195,8 @@ def _entries(header: bytes, size: int) -> list[tuple[str, torch.dtype, list[int]
         ):
             raise BrokenError(f"not a whole checkpoint: {shown(name)} has no type and shape of a tensor")
         start, end = end, end + math.prod(shape) * dtype.itemsize
-        if entry["data_offsets"] != [start, end] or end > size:
+        place = entry["data_offsets"]
+        if place != [start, end] or not all(type(one) is int for one in place) or end > size:
             raise BrokenError(f"not a whole checkpoint: {shown(name)} is not where its header has it")
         entries.append((name, dtype, shape))
     documents = [dtype for name, dtype, shape in entries if name == DOCUMENT and len(shape) == 1]
@@ -227,14 +228,12 @@ def _decode(document: bytes, tensors: dict[str, Tensor]) -> Any:
             return [decode(item) for item in value]
         if not isinstance(value, dict):
             return value
-        if len(value) == 1:
-            (key, item) = next(iter(value.items()))
-            if key.startswith("$"):
-                return special(key, item)
+        if any(key.startswith("$") for key in value):
+            return special(*value.popitem()) if len(value) == 1 else special("", value)
         return {key: decode(item) for key, item in value.items()}
 
     def special(key: str, item: Any) -> Any:
-        if key == "$tensor" and type(item) is str and item in tensors:
+        if key == "$tensor" and type(item) is str and item in tensors and item != DOCUMENT:
             return tensors[item]
         if key == "$tuple" and isinstance(item, list):
             return tuple(decode(part) for part in item)
