@@ -170,12 +170,21 @@ def good_requests(model_path, source_lines, rng, number=60):
 
 
 @contextlib.contextmanager
-def serving(model_path, directory):
-    """A server in a process of its own: the process and its port."""
-    entry = {"id": MODEL_ID, "model": str(Path(model_path).resolve()), "load": True, "opt": OPTIONS}
-    Path(directory, "conf.json").write_text(json.dumps({"models": [entry]}))
-    words = [sys.executable, "-m", "onmt_varattn.bin.server", "-port", "0", "-config", "conf.json"]
+def serving(model_path, directory, more=(), start=("-m", "onmt_varattn.bin.server"), entry=()):
+    """A server in a process of its own: the process and its port.
+
+    Args:
+        model_path: a checkpoint.
+        directory: where its configuration and its log go.
+        more: options.
+        start: how Python starts it.
+        entry: more keys of the model in the configuration.
+    """
+    served = {"id": MODEL_ID, "model": str(Path(model_path).resolve()), "load": True, "opt": OPTIONS}
+    Path(directory, "conf.json").write_text(json.dumps({"models": [{**served, **dict(entry)}]}))
+    words = [sys.executable, *start, "-port", "0", "-config", "conf.json"]
     words += [word for name, most in LIMITS.items() for word in (f"-{name}", str(most))]
+    words += more
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with open(Path(directory, "log"), "w") as log:
         process = subprocess.Popen(
