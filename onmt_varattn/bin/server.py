@@ -103,14 +103,14 @@ def serve(opt: Any) -> None:
 
     configs = read_config(opt.config)
     token = read_token(opt.token_file) if opt.token_file else None
-    Access.of(opt.ip, opt.allowed_host)
+    Access.of([opt.ip], opt.allowed_host)  # or refuse the names before the models are loaded
     init_logger()
     models = Models(limits_of(opt))
     with bind(opt.ip, opt.port) as bound, stopping_on_signals(models.turns.stop):
         try:
             for config in configs:
                 models.add(config)
-            access = Access.of(bound.getsockname()[0], [opt.ip, *opt.allowed_host], token)
+            access = Access.of([opt.ip, bound.getsockname()[0]], opt.allowed_host, token)
             app = build_app(models, opt.url_root, opt.debug, access)
             server = http_server(app, bound, opt.max_clients, opt.max_request_bytes)
             if not is_loopback(bound) and token is None:

@@ -39,15 +39,22 @@ class Access:
     token: str | None = None
 
     @classmethod
-    def of(cls, listening: str, names: Sequence[str] = (), token: str | None = None) -> "Access":
-        """For a server that listens on an address (or on a name), and has other names.
+    def of(cls, listening: Sequence[str], names: Sequence[str] = (), token: str | None = None) -> "Access":
+        """For a server that listens on an address.
+
+        Args:
+            listening: that address, as it was given and as it was found.
+            names: other names that clients have for the server.
+            token: what they must send.
 
         Raises:
             UserError: a name is none.
         """
-        hosts = {_normal(listening), *(_checked(name) for name in names)}
-        address = _address(listening)
-        return cls(frozenset(hosts), address is not None and address.is_unspecified, token)
+        hosts = frozenset([*map(_normal, listening), *map(_checked, names)])
+        everywhere = any(
+            address is not None and address.is_unspecified for address in map(_address, listening)
+        )
+        return cls(hosts, everywhere, token)
 
     def check(self, headers: Headers) -> None:
         """Refuse what a foreign web page may have sent.

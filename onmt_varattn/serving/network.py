@@ -3,6 +3,7 @@
 import errno
 import ipaddress
 import json
+import math
 import resource
 import socket
 import time
@@ -90,6 +91,7 @@ class _Channel(HTTPChannel):
         super().__init__(*args, **kwargs)
 
     def service(self) -> None:
+        self.waiting_since = math.inf  # the request is taken off the list before the answer is done
         super().service()
         self.waiting_since = time.monotonic()
 

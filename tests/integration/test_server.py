@@ -350,6 +350,21 @@ def test_a_model_that_was_unloaded_comes_back(entry, tmp_path, model, lines, dir
     models.close()
 
 
+def test_a_model_leaves_when_nobody_asks_for_it_and_its_clones_with_it(entry, tmp_path, lines, direct):
+    config = {**entry, "timeout": 0.3, "on_timeout": "unload"}
+    models = start(write_config(tmp_path / "conf.json", config))
+    client = build_app(models).test_client()
+    clone = client.post("/translator/clone_model/7", json={}).json["model_id"]
+    for _ in range(2):
+        assert targets(ask(client, lines[0])) == direct.translate(lines[:1])
+        assert targets(ask(client, lines[0], model_id=clone)) == direct.translate(lines[:1])
+        end = time.monotonic() + 30
+        while any(item["loaded"] for item in models.listing()) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not any(item["loaded"] for item in models.listing())
+    models.close()
+
+
 def test_prefixes_are_continued(entry, tmp_path, lines):
     models = start(write_config(tmp_path / "conf.json", {**entry, "opt": {**OPTIONS, "tgt_prefix": True}}))
     client = build_app(models).test_client()
@@ -578,7 +593,7 @@ OWN_PAGE = {"Origin": "http://localhost:5000", "Sec-Fetch-Site": "same-origin"}
     ],
 )
 def test_no_foreign_page_is_answered(models, headers, status):
-    app = build_app(models, access=Access.of("127.0.0.1", ["translate.example.org"]))
+    app = build_app(models, access=Access.of(["127.0.0.1"], ["translate.example.org"]))
     answers = [
         app.test_client().get("/translator/models", headers=headers),
         app.test_client().get("/translator/health", headers=headers),
@@ -604,7 +619,7 @@ def test_a_state_is_not_changed_by_get(client, models):
 
 def test_a_token_is_demanded_of_all_but_health(models):
     token = "0123456789abcdef"
-    client = build_app(models, access=Access.of("127.0.0.1", token=token)).test_client()
+    client = build_app(models, access=Access.of(["127.0.0.1"], token=token)).test_client()
 
     def status(path, authorization):
         headers = {} if authorization is None else {"Authorization": authorization}
@@ -785,6 +800,7 @@ def test_a_server_ends_soon_after_sigterm_though_work_does_not(model, tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="memory is read from /proc")
 def test_many_clients_at_a_real_server(model, lines):
-    figures = server_load.run(model, lines, clients=8, seconds=4)
+    figures = server_load.run(model, lines, clients=8, seconds=6, hostile=8)
     assert server_load.problems(figures) == []
     assert figures["good requests"] > 10
+    assert figures["slow connections"] == 80

@@ -53,7 +53,7 @@ def allowed(access, **headers):
 
 
 def test_a_server_is_called_by_the_names_it_has():
-    wide = Access.of("0.0.0.0", ["a.example.org", "2001:DB8::0:1"])
+    wide = Access.of(["0.0.0.0"], ["a.example.org", "2001:DB8::0:1"])
     for host in ("localhost:80", "192.0.2.7:5000", "[2001:db8::9]", "A.example.org", "127.0.0.1", "[::1]"):
         assert allowed(wide, Host=host), host
     for host in (
@@ -65,7 +65,7 @@ def test_a_server_is_called_by_the_names_it_has():
         "[::1",
     ):
         assert not allowed(wide, Host=host), host
-    narrow = Access.of("192.0.2.7", ["2001:DB8::0:1"])
+    narrow = Access.of(["192.0.2.7"], ["2001:DB8::0:1"])
     assert allowed(narrow, Host="192.0.2.7:5000")
     assert allowed(narrow, Host="[2001:0db8::1]")
     assert not allowed(narrow, Host="192.0.2.8")
@@ -73,7 +73,7 @@ def test_a_server_is_called_by_the_names_it_has():
 
 
 def test_an_origin_is_the_host_itself():
-    access = Access.of("127.0.0.1", ["a.example.org"])
+    access = Access.of(["127.0.0.1"], ["a.example.org"])
     assert allowed(access, Host="a.example.org", Origin="https://a.example.org")
     assert not allowed(access, Host="a.example.org", Origin="https://a.example.org:8080")
     assert not allowed(access, Host="a.example.org", Origin="http://localhost")
