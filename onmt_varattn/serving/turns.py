@@ -1,6 +1,7 @@
 """One thread that works for all requests, one after the other, each for a limited time."""
 
 import concurrent.futures
+import contextlib
 import math
 import threading
 import time
@@ -89,14 +90,15 @@ class Turns:
 
     def _wait(self, future: "concurrent.futures.Future[T]") -> T:
         try:
-            return future.result(self._limits.wait)
-        except TimeoutError:
+            with contextlib.suppress(TimeoutError):
+                return future.result(self._limits.wait)
             if future.cancel():
-                raise self._waited() from None
-        try:  # its turn has come
-            return future.result(self._limits.seconds + LAST_STEP)
-        except TimeoutError:
-            raise self._worked() from None
+                raise self._waited()
+            with contextlib.suppress(TimeoutError):  # its turn has come
+                return future.result(self._limits.seconds + LAST_STEP)
+            raise self._worked()
+        finally:
+            del future  # or an error and the frames that it came through would keep each other
 
     def _begin(self, work: Callable[[], T], asked: float) -> T:
         """What the thread does."""
@@ -107,15 +109,15 @@ class Turns:
             raise self._waited()
         self._end = begun + self._limits.seconds
         try:
-            return work()
-        except OutOfTimeError:
-            raise self._worked() from None
+            with contextlib.suppress(OutOfTimeError):
+                return work()
         except Exception:
             raise
         except BaseException as error:  # SystemExit would end the thread that answers, without an answer
             raise RuntimeError(f"a request led to {type(error).__name__}") from error
         finally:
             self._end = math.inf
+        raise self._worked()  # not from the other, whose frames have the tensors of the search
 
     def _waited(self) -> RequestError:
         return _busy(f"the server is busy: {self._limits.wait:g} seconds were not enough")

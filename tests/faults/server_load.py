@@ -323,20 +323,31 @@ def hostile_client(port, end, rng, figures, long):
         long: a semaphore; so many requests that take as long as they may are sent at once.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    with contextlib.ExitStack() as held:
-        for n in range(SLOW_CONNECTIONS):
-            slow = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=120))
-            slow.sendall(SLOWLY[n % len(SLOWLY)])
-            figures.count("slow connections", True, 0, "", "")
-        while time.monotonic() < end:
-            name = rng.choice(list(HOSTILE))
-            if name != LONG:
-                attack(connection, name, figures)
-            elif long.acquire(blocking=False):
-                attack(connection, name, figures)
-                long.release()
-            time.sleep(rng.random() / 10)  # or they would do nothing but keep two cores busy
-    connection.close()
+    slow = [slow_connection(port, n, figures) for n in range(SLOW_CONNECTIONS)]
+    while time.monotonic() < end:
+        name = rng.choice(list(HOSTILE))
+        if name != LONG:
+            attack(connection, name, figures)
+        elif long.acquire(blocking=False):
+            attack(connection, name, figures)
+            long.release()
+        n = rng.randrange(SLOW_CONNECTIONS)
+        try:
+            slow[n].sendall(b"1")  # never enough for a request
+        except OSError:  # the server has had enough of it
+            slow[n].close()
+            slow[n] = slow_connection(port, n, figures)
+        time.sleep(rng.random() / 10)  # or they would do nothing but keep two cores busy
+    for one_connection in (connection, *slow):
+        one_connection.close()
+
+
+def slow_connection(port, n, figures):
+    """A connection that sends part of a request."""
+    slow = socket.create_connection(("127.0.0.1", port), timeout=120)
+    slow.sendall(SLOWLY[n % len(SLOWLY)])
+    figures.count("slow connections", True, 0, "", "")
+    return slow
 
 
 def attack(connection, name, figures):

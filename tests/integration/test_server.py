@@ -27,7 +27,7 @@ from onmt_varattn.serving.config import read_config
 from onmt_varattn.serving.models import Models
 from onmt_varattn.serving.network import HEADER_BYTES, bind, http_server, is_loopback
 from onmt_varattn.serving.requests import Limits
-from tests.conftest import call
+from tests.conftest import ROOT, call
 from tests.faults import server_load
 
 OPTIONS = {"beam": 3, "max_length": 10}
@@ -798,9 +798,15 @@ def test_a_server_ends_soon_after_sigterm_though_work_does_not(model, tmp_path):
     assert (tmp_path / "log").read_text("utf-8").endswith("stopped, and gave up what did not end\n")
 
 
+def test_what_the_document_promises_is_tested_here():
+    named = re.findall(r"`(test_\w+_\w+)`", (ROOT / "docs/server.md").read_text("utf-8"))
+    assert len(named) > 5
+    assert [name for name in named if name not in globals()] == []
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="memory is read from /proc")
 def test_many_clients_at_a_real_server(model, lines):
     figures = server_load.run(model, lines, clients=8, seconds=6, hostile=8)
     assert server_load.problems(figures) == []
     assert figures["good requests"] > 10
-    assert figures["slow connections"] == 80
+    assert figures["slow connections"] >= 80

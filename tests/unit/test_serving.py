@@ -1,8 +1,10 @@
 """The parts of the server that need no model: options of clients, access, cost, turns."""
 
 import argparse
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 from werkzeug.datastructures import Headers
@@ -122,6 +124,25 @@ def test_work_that_does_not_look_at_the_clock_is_not_waited_for(monkeypatch):
         turns.do(lambda: free.wait(10))
     assert time.monotonic() - begun < 2
     free.set()
+    turns.close()
+
+
+def test_work_that_was_stopped_leaves_nothing_in_memory():
+    turns, kept = Turns(Limits(seconds=1e-9)), []
+
+    def work():
+        held = threading.Event()  # as a search holds its tensors
+        kept.append(weakref.ref(held))
+        time.sleep(0.01)
+        turns.check()
+
+    gc.disable()
+    try:
+        with pytest.raises(RequestError, match="takes longer than"):
+            turns.do(work)
+        assert kept[0]() is None
+    finally:
+        gc.enable()
     turns.close()
 
 
