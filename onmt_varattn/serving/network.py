@@ -23,6 +23,7 @@ READ_BEYOND = 4
 # Connections cost a socket and little else, until a request has come in as a whole. So there may be
 # many, and those that send nothing, or slowly, are closed in favour of new ones.
 CONNECTIONS = 1000
+HEADROOM = 8  # connections between the first that makes way and waitress' own limit, where it accepts none
 OTHER_FILES = 64  # that the process may need open besides, of those that the system allows it
 ARRIVAL_SECONDS = 30  # for a request to come in, from the connection or the answer before
 SPARE_THREADS = 8  # for what is answered without a turn, while all clients wait for theirs
@@ -118,7 +119,7 @@ class _Server(TcpWSGIServer):
 
     def readable(self) -> bool:
         """Whether to accept a connection; called in each turn of waitress' loop."""
-        if len(self._map) >= self.adj.connection_limit:
+        if len(self._map) >= self.adj.connection_limit - HEADROOM:
             waiting = [channel for channel in self.active_channels.values() if channel.waits]
             if waiting:
                 min(waiting, key=lambda channel: channel.waiting_since).will_close = True
@@ -158,7 +159,7 @@ def http_server(
     adjustments = Adjustments(
         sockets=[bound],
         threads=clients + SPARE_THREADS,
-        connection_limit=max(connections, clients) + 2,  # waitress counts two sockets of its own
+        connection_limit=max(connections, clients) + 2 + HEADROOM,  # waitress counts two sockets of its own
         max_request_body_size=READ_BEYOND * request_bytes + 1,
         max_request_header_size=HEADER_BYTES,
         inbuf_overflow=BYTES_IN_MEMORY,
