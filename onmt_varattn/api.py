@@ -245,8 +245,9 @@ def parse_options(models: Sequence[str], options: dict[str, Any]) -> Any:
     parser.error = _raise  # type: ignore[method-assign]
     words = ["-model", *models, "-src", "given by the caller"]
     for name, value in options.items():
-        if value is not False:
-            words += [f"-{name}"] if value is True else [f"-{name}", str(value)]
+        parser.check_settable(name)
+        if value is not False:  # a value is never a word of its own: "-h" would be an option
+            words.append(f"-{name}" if value is True else f"-{name}={value}")
     opt = parser.parse_args(words)
     check_translate(opt)
     ArgumentParser.validate_translate_opts(opt)

@@ -65,6 +65,15 @@ class Parser(ArgumentParser):
         self._check_numbers(namespace)
         return namespace
 
+    def check_settable(self, name: str) -> None:
+        """Refuse a name, without dashes, that is no option with a value: one shortened, `-h`, `-config`."""
+        action = self._option_string_actions.get(f"-{name}")
+        if action is None:
+            self.error(self._unknown(name, from_config=False))
+        for_commands = ("is_config_file_arg", "is_write_out_config_file_arg")
+        if isinstance(action, argparse._HelpAction) or any(getattr(action, a, False) for a in for_commands):
+            self.error(f"'{name}' is for the command line; leave it out")
+
     def _check_numbers(self, namespace: Any) -> None:
         """Python takes "nan" and "inf" for numbers; no option has a use for them."""
         for name, value in vars(namespace).items():

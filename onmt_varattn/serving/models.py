@@ -1,35 +1,69 @@
-"""The models that are served: OpenNMT's `ServerModel`, mended, and one thread that works on them."""
+"""The models that are served: OpenNMT's `ServerModel`, mended; clones share the weights of their model."""
 
-import concurrent.futures
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from onmt.constants import DefaultTokens
+from onmt.constants import DefaultTokens, ModelTask
 from onmt.translate.translation_server import ServerModel
+from torch import nn
 
 from onmt_varattn.api import parse_options
 from onmt_varattn.errors import UserError
 from onmt_varattn.serving.config import ModelConfig
-from onmt_varattn.serving.requests import Clone, Limits, RequestError, Translation
+from onmt_varattn.serving.options import OTHER_NAMES, Options, read_options, with_options
+from onmt_varattn.serving.requests import Clone, Limits, RequestError, Translation, check_cost
+from onmt_varattn.serving.turns import Turns
 
-RETRY_AFTER = 10  # seconds
 
-# What a client may set for a clone, with the most it may be; None for any value. None of these
-# names a file, a device or code.
-CLONE_OPTIONS: dict[str, int | None] = {
-    **dict.fromkeys(("beam", "beam_size", "n_best"), 50),
-    **dict.fromkeys(("max_length", "min_length"), 1000),
-    **dict.fromkeys(("attention_samples", "kmax"), 100),
-    **dict.fromkeys(("length_penalty", "alpha", "coverage_penalty", "beta", "stepwise_penalty", "ratio")),
-    **dict.fromkeys(("random_sampling_topk", "random_sampling_topp", "random_sampling_temp", "seed")),
-    **dict.fromkeys(("block_ngram_repeat", "replace_unk", "ban_unk_token", "report_align")),
-    **dict.fromkeys(("test_attention", "eos_norm", "pretokenized")),
-}
+@dataclass(frozen=True)
+class Loaded:
+    """What comes out of a checkpoint, or of several for an ensemble."""
 
-T = TypeVar("T")
+    fields: dict[str, Any]
+    model: nn.Module
+    model_opt: Any
+
+    @classmethod
+    def from_opt(cls, opt: Any) -> "Loaded":
+        """Read the checkpoints that the options name."""
+        import onmt.decoders.ensemble
+        import onmt.model_builder
+
+        loader = onmt.model_builder if len(opt.models) == 1 else onmt.decoders.ensemble
+        return cls(*loader.load_test_model(opt))
+
+    def translator(self, opt: Any) -> Any:
+        """OpenNMT's translator, or ours, that searches as the options say.
+
+        Raises:
+            UserError: the options are not for this model.
+        """
+        import onmt.translate
+        from onmt.translate.translator import GeneratorLM, Translator
+
+        from onmt_varattn.nmt.translator import Nowhere
+
+        words, most = len(self.fields["tgt"].base_field.vocab), opt.random_sampling_topk
+        if most > words:
+            raise UserError(
+                f"-random_sampling_topk {most} is more than the {words} target words of the model"
+            )
+        is_language_model = self.model_opt.model_task == ModelTask.LANGUAGE_MODEL
+        if is_language_model and opt.report_align:
+            raise UserError("-report_align is not for a language model, which aligns nothing")
+        return (GeneratorLM if is_language_model else Translator).from_opt(
+            self.model,
+            self.fields,
+            opt,
+            self.model_opt,
+            global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt),
+            out_file=Nowhere(),
+            report_align=opt.report_align,
+            report_score=False,
+        )
 
 
 class ServedModel(ServerModel):
@@ -38,14 +72,31 @@ class ServedModel(ServerModel):
     Args:
         config: what the configuration says of it.
         model_id: what clients call it.
+        turns: the thread that works on it, which is asked before each step of a search.
+        original: the model that this is a clone of, whose weights it shares; None if it is none.
+        options: of its client, for a clone.
     """
 
-    def __init__(self, config: ModelConfig, model_id: int) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: ModelConfig,
+        model_id: int,
+        turns: Turns,
+        original: "ServedModel | None" = None,
+        options: Options | None = None,
+    ) -> None:
+        self.config, self.turns = config, turns
+        self._original, self._client_options = original, options or {}
+        self._loaded: Loaded | None = None
+        self._clones: list[ServedModel] = []
         super().__init__({**config.options, "models": config.paths}, model_id, **config.settings)
+        if original is not None:
+            original._clones.append(self)
 
     def parse_opt(self, opt: dict[str, Any]) -> Any:
-        """Options by name -> a namespace; what OpenNMT leaves to argparse, which would exit."""
+        """The namespace of a model's options: the configuration's, or for a clone its original's."""
+        if self._original is not None:
+            return with_options(self._original.opt, self._client_options)
         options = {name: value for name, value in opt.items() if name != "models"}
         for name in ("model", "config", "save_config", "src", "tgt", "output", "src_feats", "dump_attention"):
             if name in options:
@@ -64,11 +115,72 @@ class ServedModel(ServerModel):
     def load(self, preload: bool = False) -> None:
         """Load it; if that fails, the next request may try again."""
         start = time.perf_counter()
-        try:
-            super().load(preload)
-        finally:
-            self.loading_lock.set()
+        if self.ct2_model is not None:
+            try:
+                super().load(preload)
+            finally:
+                self.loading_lock.set()
+        else:
+            self.logger.info("Loading model %d", self.model_id)
+            if self._original is not None:
+                self._loaded = self._original.loaded_weights()
+            elif self._loaded is None:
+                self._loaded = self._read()
+            loaded = self._loaded
+            self._choose_alternatives(loaded.model)  # or refuse the options
+            self.translator = loaded.translator(self.opt)
+            self.reset_unload_timer()
         self.load_time = time.perf_counter() - start
+
+    def loaded_weights(self) -> Loaded:
+        """What its clones share with it; loads it unless it is."""
+        if self._loaded is None:
+            self.load()
+        assert self._loaded is not None
+        return self._loaded
+
+    def _read(self) -> Loaded:
+        """Read the checkpoint; a search with it is stopped when it is out of time."""
+        loaded, check = Loaded.from_opt(self.opt), self.turns.check
+        for part in (loaded.model.encoder, loaded.model.decoder):
+            if isinstance(part, nn.Module):  # a language model has no encoder
+                part.register_forward_pre_hook(lambda *_: check())
+        return loaded
+
+    def run(self, inputs: list[dict[str, Any]]) -> Any:
+        """Translate; a search that is out of time stops between two steps, and leaves the model usable.
+
+        Raises:
+            OutOfTimeError: it was.
+        """
+        if not self.loaded:
+            self.load()
+        if self.ct2_model is None:
+            self._choose_alternatives(self.translator.model)  # a clone may have chosen others
+        try:
+            return super().run(inputs)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # OpenNMT unlocks after an `Exception` only
+                self.running_lock.release()
+            self.reset_unload_timer()
+            raise
+
+    def unload(self) -> None:
+        """Take it out of memory, and its clones, which have the same weights."""
+        if self.loaded:
+            super().unload()
+        self._loaded = None
+        for clone in self._clones:
+            clone.unload()
+
+    def do_timeout(self) -> None:
+        """OpenNMT's, in turn: a clone may be at work with the same weights."""
+        self.turns.do_later(lambda: super(ServedModel, self).do_timeout() if self.loaded else None)
+
+    def _choose_alternatives(self, model: nn.Module) -> None:
+        from onmt_varattn.nmt.model import choose_alternatives
+
+        choose_alternatives(model, self.opt)
 
     def sentence(self, item: dict[str, Any]) -> dict[str, Any]:
         """A client's sentence, without what OpenNMT stumbles over.
@@ -123,9 +235,9 @@ class Models:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.turns = Turns(limits)
         self._models: dict[int, ServedModel] = {}
         self._clones = 0
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "translation")
 
     def add(self, config: ModelConfig) -> ServedModel:
         """Set a model up, and load it if its configuration says so. Not for requests.
@@ -136,7 +248,7 @@ class Models:
         number = next(n for n in range(len(self._models) + 1) if n not in self._models)
         model_id = number if config.model_id is None else config.model_id
         try:
-            model = self._thread.submit(ServedModel, config, model_id).result()
+            model = self.turns.do_unlimited(lambda: ServedModel(config, model_id, self.turns))
         except UserError as error:
             raise UserError(f"model {model_id}: {error}") from None
         except Exception as error:  # of a tokeniser or of the functions that a configuration names
@@ -146,8 +258,8 @@ class Models:
         return model
 
     def close(self) -> None:
-        """Let the translation that is under way end; no other begins."""
-        self._thread.shutdown(cancel_futures=True)
+        """Let the translation that is under way end, but not for long; no other begins."""
+        self.turns.close()
         for model in self._models.values():
             model.stop_unload_timer()
 
@@ -158,8 +270,9 @@ class Models:
     def translate(self, request: Translation) -> list[list[dict[str, Any]]]:
         """OpenNMT's answer: n_best x sentences."""
         model = self._find(request.model_id)
+        check_cost(request, model.opt, self.limits.cost)
         sentences = [model.sentence(item) for item in request.sentences]
-        texts, scores, n_best, _, links = self._in_turn(lambda: model.run(sentences))
+        texts, scores, n_best, _, links = self.turns.do(lambda: model.run(sentences))
         answer: list[list[dict[str, Any]]] = [[] for _ in range(n_best)]
         for i, (text, score, align) in enumerate(zip(texts, scores, links, strict=True)):
             sentence = request.sentences[i // n_best]
@@ -170,13 +283,23 @@ class Models:
         return answer
 
     def clone(self, model_id: int, request: Clone) -> ServedModel:
-        """The same model once more, with a client's options in place of the configuration's."""
-        original = self._find(model_id).config
-        options = original.options if request.options is None else request.options
-        if request.options is not None:
-            check_clone_options(options)
-        settings = {**original.settings, "timeout": request.timeout, "load": True}
-        config = replace(original, model_id=None, options=options, settings=settings)
+        """The same model once more, with a client's options over those of the configuration.
+
+        It shares the weights of the model, so that it takes no memory to speak of.
+        """
+        original = self._find(model_id)
+        options = read_options(request.options)
+        if original.ct2_model is not None:
+            raise RequestError(
+                409, f"model {model_id} is CTranslate2's, whose options are the configuration's"
+            )
+        kept = {
+            name: value
+            for name, value in original.config.options.items()
+            if OTHER_NAMES.get(name, name) not in options
+        }
+        settings = {**original.config.settings, "timeout": request.timeout, "load": True}
+        config = replace(original.config, model_id=None, options={**kept, **options}, settings=settings)
 
         def load() -> ServedModel:
             if self._clones >= self.limits.clones:
@@ -185,17 +308,17 @@ class Models:
                 )
             new_id = max(self._models) + 1
             try:
-                model = ServedModel(config, new_id)
+                model = ServedModel(config, new_id, self.turns, original, options)
             except UserError as error:
                 raise RequestError(400, f"no clone of model {model_id}: {error}") from None
             self._clones += 1
             self._models[new_id] = model
             return model
 
-        return self._in_turn(load)
+        return self.turns.do(load)
 
     def unload(self, model_id: int) -> None:
-        """Take a model out of memory, until the next request for it."""
+        """Take a model, and its clones, out of memory until the next request for them."""
         self._if_loaded(model_id, lambda model: model.unload())
 
     def to_cpu(self, model_id: int) -> None:
@@ -216,41 +339,10 @@ class Models:
                 raise RequestError(409, f"model {model_id} is not loaded")
             work(model)
 
-        self._in_turn(checked)
+        self.turns.do(checked)
 
     def _find(self, model_id: int) -> ServedModel:
         if model_id not in self._models:
             there = ", ".join(map(str, sorted(self._models)))
             raise RequestError(404, f"there is no model {model_id}; there is {there}")
         return self._models[model_id]
-
-    def _in_turn(self, work: Callable[[], T]) -> T:
-        """Do something when all that was asked before is done."""
-        try:
-            future = self._thread.submit(work)
-        except RuntimeError:  # closed
-            raise _busy("the server is stopping") from None
-        try:
-            return future.result(self.limits.wait)
-        except concurrent.futures.TimeoutError:
-            if future.cancel():
-                raise _busy(f"the server is busy: {self.limits.wait:g} seconds were not enough") from None
-            return future.result()  # its turn has come
-        except concurrent.futures.CancelledError:
-            raise _busy("the server is stopping") from None
-
-
-def _busy(message: str) -> RequestError:
-    return RequestError(503, message, {"Retry-After": str(RETRY_AFTER)})
-
-
-def check_clone_options(options: dict[str, Any]) -> None:
-    """Refuse what would let a client at files, devices or too much memory."""
-    for name, value in options.items():
-        if name not in CLONE_OPTIONS:
-            raise RequestError(400, f"'{name[:50]}' is not an option that clients may set")
-        if not isinstance(value, str | int | float):
-            raise RequestError(400, f"'{name}' is not a string, a number, true or false")
-        most = CLONE_OPTIONS[name]
-        if most is not None and (type(value) is not int or value > most):
-            raise RequestError(400, f"'{name}' is not a whole number up to {most}")

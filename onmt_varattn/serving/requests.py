@@ -8,6 +8,12 @@ from typing import Any
 
 DEFAULT_MODEL = 0  # OpenNMT's, for requests that name none
 
+# In the cost of a request no sentence is shorter and no search quicker: a step has a price of its
+# own, and one step must not take all the memory.
+LEAST_CHARACTERS = 100
+LEAST_LENGTH = 100
+FREE_SAMPLES = 10  # of the attention, per word, before more of them cost more
+
 
 class RequestError(Exception):
     """A request that gets an error for an answer.
@@ -32,6 +38,9 @@ class Limits:
     characters: int = 2000  # of a sentence
     wait: float = 60.0  # seconds, for its turn
     clones: int = 4  # models that clients may add
+    cost: int = 10_000_000  # of a request; see `cost`
+    seconds: float = 60.0  # of work, once its turn has come
+    clients: int = 100  # that wait for their turn, or have it
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Translation:
 class Clone:
     """A request for a model once more, with other options."""
 
-    options: dict[str, Any] | None
+    options: dict[str, Any]  # by name, as the client sent them
     timeout: float  # seconds without requests before it leaves the memory; negative for never
 
 
@@ -72,6 +81,31 @@ def check_translation(data: Any, limits: Limits) -> Translation:
     if len(set(given)) > 1:
         raise RequestError(400, f"a request is for one model, not for {_listed(sorted(set(given)))}")
     return Translation(given[0] if given else DEFAULT_MODEL, data)
+
+
+def cost(request: Translation, opt: Any) -> int:
+    """What a translation may take at most: characters x beam x max_length.
+
+    Time grows with it, and so does memory: a search keeps some numbers for each source position of
+    each hypothesis, and with them what it attended to at each step.
+
+    Args:
+        request: the sentences.
+        opt: options of the model that translates them.
+    """
+    characters = sum(max(len(item["src"]), LEAST_CHARACTERS) for item in request.sentences)
+    samples = max((getattr(opt, "attention_samples", None) or 0) / FREE_SAMPLES, 1)
+    return math.ceil(characters * opt.beam_size * max(opt.max_length, LEAST_LENGTH) * samples)
+
+
+def check_cost(request: Translation, opt: Any, most: int) -> None:
+    """Refuse a translation that may cost more than `most`; see `cost`."""
+    if (found := cost(request, opt)) > most:
+        raise RequestError(
+            413,
+            f"this request may cost {found:,} and a request may cost {most:,} (characters x beam x "
+            "max_length); send fewer or shorter sentences",
+        )
 
 
 def _check_sentence(item: dict[str, Any], number: int, characters: int) -> None:
@@ -102,7 +136,7 @@ def check_clone(data: Any) -> Clone:
         raise RequestError(400, "'opt' is not an object of options")
     if type(timeout) not in (int, float) or not math.isfinite(timeout) or abs(timeout) > 1e9:
         raise RequestError(400, "'timeout' is not a number of seconds")
-    return Clone(options, timeout)
+    return Clone(options or {}, timeout)
 
 
 def _listed(values: Sequence[int]) -> str:

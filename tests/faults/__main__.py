@@ -49,14 +49,17 @@ def row(outcome):
     return f"| {outcome.fault} | {outcome.times} | {outcome.result} | {outcome.lost} | {recovery} |"
 
 
-def served(model, lines, clients, seconds):
+def served(model, lines, clients, hostile, seconds):
     """The server under load, as an outcome."""
-    figures = server_load.run(str(model), lines, clients, seconds)
+    figures = server_load.run(str(model), lines, clients, seconds, hostile=hostile)
     problems = server_load.problems(figures)
-    outcome = training.Outcome(f"bad requests to the server, {clients} clients, {seconds} s")
-    outcome.times = figures["bad requests"]
+    outcome = training.Outcome(
+        f"bad requests and attacks on the server, {clients} clients and {hostile} hostile ones, {seconds} s"
+    )
+    outcome.times = figures["bad requests"] + figures["hostile requests"]
     outcome.result = (
-        f"each a 4xx with a message; {figures['good requests']} good ones answered right meanwhile; "
+        f"each refused with a message, or stopped in time; {figures['good requests']} good ones answered right "
+        f"meanwhile, beside {figures['slow connections']} slow connections; "
         f"memory {figures['memory after warm-up, MiB']} to {figures['memory at the end, MiB']} MiB"
     )
     if problems:
@@ -67,6 +70,7 @@ def served(model, lines, clients, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-clients", type=int, default=50, help="clients of the server")
+    parser.add_argument("-hostile", type=int, default=20, help="hostile clients of the server, besides")
     parser.add_argument("-seconds", type=int, default=60, help="of load on the server")
     parser.add_argument("-update", help="put the table into this page, between its marks")
     args = parser.parse_args()
@@ -82,7 +86,7 @@ def main():
 
         def everything():
             yield from training.all_faults(data, directory)
-            yield served(model, lines, args.clients, args.seconds)
+            yield served(model, lines, args.clients, args.hostile, args.seconds)
 
         for outcome in everything():
             outcomes.append(outcome)
