@@ -1,5 +1,6 @@
 """The models that are served: OpenNMT's `ServerModel`, mended; clones share the weights of their model."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -276,7 +277,8 @@ class Models:
         answer: list[list[dict[str, Any]]] = [[] for _ in range(n_best)]
         for i, (text, score, align) in enumerate(zip(texts, scores, links, strict=True)):
             sentence = request.sentences[i // n_best]
-            found = {"src": sentence["src"], "tgt": text, "n_best": n_best, "pred_score": score}
+            number = score if math.isfinite(score) else None  # JSON has no other
+            found = {"src": sentence["src"], "tgt": text, "n_best": n_best, "pred_score": number}
             if align and align[0] is not None:
                 found["align"] = align
             answer[i % n_best].append(found)

@@ -90,11 +90,11 @@ class Turns:
 
     def _wait(self, future: "concurrent.futures.Future[T]") -> T:
         try:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(concurrent.futures.TimeoutError):
                 return future.result(self._limits.wait)
             if future.cancel():
                 raise self._waited()
-            with contextlib.suppress(TimeoutError):  # its turn has come
+            with contextlib.suppress(concurrent.futures.TimeoutError):  # its turn has come
                 return future.result(self._limits.seconds + LAST_STEP)
             raise self._worked()
         finally:
