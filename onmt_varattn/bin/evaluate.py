@@ -14,7 +14,7 @@ import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_parallel
+from onmt_varattn.files import check_writable, read_parallel, write_result
 from onmt_varattn.plugin import register
 
 if TYPE_CHECKING:
@@ -102,10 +102,21 @@ def evaluate(opt: Any) -> None:
         "version": version(),
         "models": results,
     }
-    if opt.json:
-        with atomic_write(opt.json) as file:
-            json.dump(report, file, indent=2, ensure_ascii=False, allow_nan=False)
-            file.write("\n")
+    try:
+        if opt.json:
+            content = json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
+            write_result(opt.json, content + "\n")
+    finally:
+        print_results(results, targets)
+
+
+def print_results(results: Sequence[dict[str, Any]], targets: Sequence[Any]) -> None:
+    """Print tables, and a line for each model.
+
+    Args:
+        results: of the models.
+        targets: how each reads and writes the target language.
+    """
     print(tables(results))
     if any(target != targets[0] for target in targets):
         print(

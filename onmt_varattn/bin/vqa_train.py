@@ -6,6 +6,7 @@ from typing import Any
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.files import check_writable
+from onmt_varattn.runs import check_place
 from onmt_varattn.vqa import opts
 
 
@@ -29,7 +30,7 @@ def check_options(opt: Any) -> None:
 def train(opt: Any) -> None:
     """Check everything that can be checked before the long work, and train."""
     check_options(opt)
-    check_writable(f"{opt.save_model}_step_1.pt")
+    check_place(opt)
     for path in (opt.metrics_file, opt.log_file):
         if path not in ("none", ""):
             check_writable(path)
