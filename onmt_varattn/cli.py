@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import errno
 import io
 import logging
 import math
@@ -86,6 +87,7 @@ def _option_names(parser: ArgumentParser) -> set[str]:
 
 
 STANDARD_OUTPUT = "standard output"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # what a disk may come to
 
 
 class _StandardOutput(io.FileIO):
@@ -159,9 +161,14 @@ def _outcome(command: Callable[[], Any]) -> int:
         print(f"\n{program()}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
-        if error.filename != STANDARD_OUTPUT and not isinstance(error, BrokenPipeError):
+        if error.filename == STANDARD_OUTPUT or isinstance(error, BrokenPipeError):
+            return _unprinted(error)
+        if error.errno not in NO_ROOM:
             raise
-        return _unprinted(error)
+        print(
+            f"{program()}: {error.filename or 'a file'}: cannot be written: {error.strerror}", file=sys.stderr
+        )
+        return FAILED
     return 0
 
 

@@ -1,6 +1,7 @@
 """onmt_vqa_train: train a model that answers questions about images."""
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,9 +32,10 @@ def train(opt: Any) -> None:
     """Check everything that can be checked before the long work, and train."""
     check_options(opt)
     check_place(opt)
-    for path in (opt.metrics_file, opt.log_file):
-        if path not in ("none", ""):
-            check_writable(path)
+    if opt.metrics_file != "none":
+        check_writable(opt.metrics_file)
+    if opt.log_file and (os.path.isfile(opt.log_file) or not os.path.exists(opt.log_file)):  # no /dev/null
+        check_writable(opt.log_file)
     start_logging(opt.log_file)
     from onmt_varattn.vqa.training import train as train_model
 

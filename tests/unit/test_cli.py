@@ -253,6 +253,21 @@ def test_a_stream_that_cannot_be_used_is_one_sentence(command, reason, unbuffere
     assert f"-c: standard {reason}" in done.stderr
 
 
+def test_a_full_disk_is_one_sentence_wherever_it_is_met(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["onmt_train"])
+
+    def command():
+        with open("/dev/full", "w") as file:
+            file.write("x")
+
+    with pytest.raises(SystemExit) as stop:
+        run(command)
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == "onmt_train: a file: cannot be written: No space left on device\n"
+    with pytest.raises(FileNotFoundError):  # a mistake of ours, whose place must be seen
+        run(lambda: open("/nowhere/at/all"))
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_seen_enough_is_no_failure(unbuffered):
     done = subprocess.run(

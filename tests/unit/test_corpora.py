@@ -287,6 +287,13 @@ def test_archives_that_become_too_large_are_refused(tmp_path, monkeypatch, limit
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
+def test_zeros_that_would_fill_the_disk_are_refused(tmp_path):
+    tar(tmp_path / "a.tgz", {"d/one": "\0" * (70 << 20)})
+    assert (tmp_path / "a.tgz").stat().st_size < 1 << 20
+    with pytest.raises(UserError, match="it becomes more than 67,108,864 bytes"):
+        unpack(str(tmp_path / "a.tgz"), ["d/one"], str(tmp_path / "out"))
+
+
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_a_name_that_fills_the_memory_is_refused(tmp_path, form):
     with tarfile.open(tmp_path / "a.tgz", "w:gz", format=form) as archive:
