@@ -51,6 +51,10 @@ class Parser(ArgumentParser):
         print(f"{self.prog}: error: {line} (-h lists all options)", file=sys.stderr)
         sys.exit(USER_MISTAKE)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As of every parser, but what cannot be printed is not passed over."""
+        (file or sys.stderr).write(message)
+
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         """Parse, and refuse what is unknown with the nearest known option."""
         typed = list(sys.argv[1:] if args is None else args)

@@ -222,7 +222,10 @@ def copy():
         print(line, flush=True)
 
 def ask_for_help():
-    Parser(prog="x").parse_args(["-h"])
+    parser = Parser(prog="x")
+    for number in range(500):  # more than is kept to be printed later
+        parser.add(f"-option{number}", help="An option.")
+    parser.parse_args(["-h"])
 
 run({"small": lambda: print("x"), "large": large, "copy": copy, "help": ask_for_help}[sys.argv[1]])
 """
