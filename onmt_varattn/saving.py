@@ -174,12 +174,15 @@ class Saver:
 
     def _remove_replaced(self, saved: str) -> None:
         """Remove an earlier run's checkpoints, but for the one that the saved one took the place of."""
-        for path in self._replaced:
-            if path != saved:
-                _remove(path)
-        if self._replaced and not os.path.exists(self._best_path):
-            _remove(self._best_path)  # a link to nothing
-        self._replaced = []
+        replaced, self._replaced = self._replaced, []
+        try:
+            for path in replaced:
+                if path != saved:
+                    _remove(path)
+            if replaced and not os.path.exists(self._best_path):
+                _remove(self._best_path)  # a link to nothing
+        except OSError as error:
+            logger.warning("%s: of an earlier run, cannot be removed: %s", error.filename, error.strerror)
 
 
 def _reason(error: BaseException) -> str:

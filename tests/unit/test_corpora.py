@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from onmt_varattn.corpora import cleaning, download
+from onmt_varattn.corpora import cleaning, download, reading
 from onmt_varattn.corpora import unpack as unpacking
 from onmt_varattn.corpora.cleaning import Cleaning, Tokenizer, tokenized
 from onmt_varattn.corpora.download import fetch
@@ -352,6 +352,15 @@ def test_lines_end_at_line_feeds_only(tmp_path):
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(UserError, match="line 2: not UTF-8"):
         list(stream_lines(str(path)))
+
+
+def test_a_line_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LONGEST", 10)
+    (tmp_path / "a").write_bytes(b"short\n" + b"0123456789\n" + b"x" * 9 + b"\n")
+    with pytest.raises(UserError, match="a, line 2: longer than 10 bytes"):
+        list(stream_lines(str(tmp_path / "a")))
+    (tmp_path / "a").write_bytes(b"012345678\n" * 2 + b"x" * 10)
+    assert [len(line) for line in stream_lines(str(tmp_path / "a"))] == [9, 9, 10]
 
 
 def test_tokens():

@@ -240,6 +240,18 @@ def test_an_earlier_run_is_replaced_only_once_there_is_something_in_its_place(sa
     assert not os.path.lexists(tmp_path / "m_best.pt")
 
 
+def test_an_earlier_run_that_cannot_be_removed_costs_no_training(saver, tmp_path, monkeypatch, caplog):
+    def refuse(path):
+        raise PermissionError(1, "Operation not permitted", path)
+
+    one, again = saver(), saver()
+    one.save(10)
+    again.replace([one._path(10)])
+    monkeypatch.setattr(saving, "_remove", refuse)
+    assert again.save(20)
+    assert "m_step_10.pt: of an earlier run, cannot be removed: Operation not permitted" in caplog.text
+
+
 def test_a_checkpoint_of_the_same_step_is_not_removed_with_the_run_it_replaces(saver, tmp_path):
     one = saver()
     for step in (10, 20):
