@@ -26,6 +26,14 @@ OLDEST_TORCH = (2, 6)
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
+    try:
+        from onmt_varattn.cli import run
+    except ImportError:  # of OpenNMT-py, which the doctor is about to miss
+        return _run(args)
+    run(lambda: _run(args))
+
+
+def _run(args: Sequence[str] | None) -> None:
     words = list(sys.argv[1:] if args is None else args)
     if words != ["doctor"]:
         print("usage: onmt_varattn doctor      print versions, scripts and devices, and what is wrong")

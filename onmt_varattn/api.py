@@ -41,7 +41,9 @@ class Model:
         loader = onmt.model_builder if len(models) == 1 else onmt.decoders.ensemble
         self.fields, self.model, self.model_opt = loader.load_test_model(opt)
         saved = getattr(self.model_opt, "text_processing", None)
-        self.processing = TextProcessing.from_dict(saved) if saved else TextProcessing(TextSide(), TextSide())
+        self.processing = TextProcessing(TextSide(), TextSide())
+        if saved:
+            self.processing = TextProcessing.from_dict(saved, self._models[0])
 
     def translate(self, sentences: Sequence[str], with_score: bool = False, **options: Any) -> list[Any]:
         """Translate sentences; an empty one gives an empty translation.

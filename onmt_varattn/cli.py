@@ -2,17 +2,19 @@
 
 import argparse
 import difflib
+import errno
+import io
 import logging
 import math
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from onmt.utils.parse import ArgumentParser
 
-from onmt_varattn.errors import StoppedError, TrainingError, UserError
+from onmt_varattn.errors import FailedError, StoppedError, UserError
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
@@ -48,6 +50,10 @@ class Parser(ArgumentParser):
         line = " ".join(message.split())
         print(f"{self.prog}: error: {line} (-h lists all options)", file=sys.stderr)
         sys.exit(USER_MISTAKE)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As of every parser, but what cannot be printed is not passed over."""
+        (file or sys.stderr).write(message)
 
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
         """Parse, and refuse what is unknown with the nearest known option."""
@@ -93,26 +99,111 @@ def _option_names(parser: ArgumentParser) -> set[str]:
     return {option.lstrip("-") for action in parser._actions for option in action.option_strings}
 
 
+STANDARD_OUTPUT = "standard output"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # what a disk may come to
+
+
+class _StandardOutput(io.FileIO):
+    """The file that standard output goes to; what cannot be written is an error that names it."""
+
+    def write(self, content: Any) -> int:
+        """As of every file."""
+        try:
+            return super().write(content)
+        except OSError as error:
+            error.filename = STANDARD_OUTPUT
+            raise
+
+
+def open_streams() -> None:
+    """Have standard streams that say what failed, also where the caller closed them (`<&-`, `>&-`).
+
+    Where one is closed Python has None, to which printing does nothing, and the next file to be opened
+    would get its number, where a library's messages would end up. Ours fails when it is used; without
+    standard error messages are lost.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:
+        sys.stdout = _output(os.open(os.devnull, os.O_RDONLY))
+    elif isinstance(out := sys.stdout, io.TextIOWrapper) and out is sys.__stdout__:  # nobody's who called us
+        names = ("encoding", "errors", "line_buffering", "write_through")
+        sys.stdout = _output(out.fileno(), **{name: getattr(out, name) for name in names})
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _output(descriptor: int, **settings: Any) -> TextIO:
+    file = _StandardOutput(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(file), **settings)
+
+
 def run(command: Callable[[], Any]) -> None:
-    """Run a command for its user: `UserError` is one line and exit code 2, Ctrl-C one line and 130."""
+    """Run a command for its user, who gets one line and an exit code for whatever ends it.
+
+    `UserError` has exit code 2, what failed through no mistake (a full disk, a closed stream) 1, Ctrl-C
+    130. What the command printed has reached its reader when this returns.
+    """
+    open_streams()
+    code = _outcome(command)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _unprinted(error)
+    if code:
+        sys.exit(code)
+
+
+def _outcome(command: Callable[[], Any]) -> int:
+    """Run a command; say in one line what went wrong, and return the exit code."""
     try:
         command()
+    except SystemExit as stop:
+        return _exit_code(stop.code)
     except UserError as error:
         print(f"{program()}: error: {error}", file=sys.stderr)
-        sys.exit(USER_MISTAKE)
-    except TrainingError as error:
+        return USER_MISTAKE
+    except FailedError as error:
         print(f"{program()}: {error}", file=sys.stderr)
-        sys.exit(FAILED)
+        return FAILED
     except StoppedError as stopped:
         if os.environ.get("RANK", "0") == "0":
             print(f"{program()}: {stopped}", file=sys.stderr)
-        sys.exit(128 + stopped.signal)
+        return 128 + stopped.signal
     except KeyboardInterrupt:
         print(f"\n{program()}: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output (head, less) is gone
-        sys.stderr.close()
-        sys.exit(0)
+        return INTERRUPTED
+    except OSError as error:
+        if error.filename == STANDARD_OUTPUT or isinstance(error, BrokenPipeError):
+            return _unprinted(error)
+        if error.errno not in NO_ROOM:
+            raise
+        print(
+            f"{program()}: {error.filename or 'a file'}: cannot be written: {error.strerror}", file=sys.stderr
+        )
+        return FAILED
+    return 0
+
+
+def _exit_code(code: Any) -> int:
+    """What `sys.exit` makes of its argument."""
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return FAILED
+
+
+def _unprinted(error: OSError) -> int:
+    """Give up on standard output, in one line; returns the exit code.
+
+    A reader that is gone (head, less) has seen enough: that is no failure, and not said.
+    """
+    if error.filename == STANDARD_OUTPUT:  # what is left to be written is not tried again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return 0
+    print(f"{program()}: {STANDARD_OUTPUT}: cannot be written: {error.strerror}", file=sys.stderr)
+    return FAILED
 
 
 def program() -> str:

@@ -10,8 +10,12 @@ class UserError(Exception):
     """
 
 
-class TrainingError(Exception):
-    """Training cannot go on, through nothing that could be checked before. Exit code 1."""
+class FailedError(Exception):
+    """Something failed that could not be checked before, such as a disk that became full. Exit code 1."""
+
+
+class TrainingError(FailedError):
+    """Training cannot go on."""
 
 
 class StoppedError(Exception):

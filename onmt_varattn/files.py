@@ -3,16 +3,23 @@
 import codecs
 import contextlib
 import errno
-import fcntl
+import hashlib
 import json
 import os
+import re
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, TextIO
 
-from onmt_varattn.errors import UserError, warn
+from onmt_varattn.errors import FailedError, UserError, warn
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
+TEMPORARY = ".tmp"  # how names of unfinished files end
+WHOLE = 64 << 20  # bytes; larger files are compared by samples
+SAMPLES = 64
+SAMPLE = 1 << 20  # bytes
 
 
 def read_bytes(path: str) -> bytes:
@@ -50,8 +57,20 @@ def stream_lines(stream: TextIO, name: str) -> Iterator[str]:
     Args:
         stream: of text; its bytes are read where it has any.
         name: what an error message calls it.
+
+    Raises:
+        FailedError: the stream is closed, or cannot be read for another reason.
+        UserError: it is not UTF-8.
     """
-    for number, line in enumerate(getattr(stream, "buffer", stream), 1):
+    lines, number = iter(getattr(stream, "buffer", stream)), 0
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except OSError as error:
+            raise FailedError(f"{name}: cannot be read: {error.strerror}") from None
+        number += 1
         content = line if isinstance(line, bytes) else line.encode("utf-8")
         if number == 1:
             content = content.removeprefix(BYTE_ORDER_MARK)
@@ -114,6 +133,16 @@ def read_parallel(source_path: str, target_path: str) -> list[tuple[str, str]]:
     return list(zip(source, target, strict=True))
 
 
+def temporary_start(path: str) -> str:
+    """How the name of the unfinished file begins that `atomic_write` makes beside `path`.
+
+    It is as short for a long name as for any other. Names that differ in their last number only, such
+    as the checkpoints of a run, share it, so that what a kill left of any of them can be found.
+    """
+    name = re.sub(r"[0-9]+(?=[^0-9]*$)", "0", os.path.basename(os.path.abspath(path)))
+    return f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}."
+
+
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file that takes the place of `path` only once it is written whole and is on disk.
@@ -121,9 +150,9 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     Whatever ends the block early (an exception, a kill, a full disk) leaves `path` as it was.
     Missing directories are made.
     """
-    directory, name = os.path.split(os.path.abspath(path))
+    directory = os.path.dirname(os.path.abspath(path))
     os.makedirs(directory, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=directory)
+    handle, temporary = tempfile.mkstemp(prefix=temporary_start(path), suffix=TEMPORARY, dir=directory)
     try:
         os.chmod(temporary, 0o666 & ~_umask())
         text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
@@ -137,30 +166,6 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-
-
-@contextlib.contextmanager
-def only_one(path: str, busy: str) -> Iterator[int]:
-    """Be the only process inside such a block; yields the lock's file descriptor.
-
-    The lock ends with the process, however that ends. Processes that inherit the descriptor hold it too.
-
-    Args:
-        path: of a file to lock, which stays.
-        busy: what to say if another process is there.
-
-    Raises:
-        UserError: another process is there.
-    """
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path, "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(busy) from None
-        except OSError:  # a file system that has no locks
-            pass
-        yield lock.fileno()
 
 
 def to_json(value: Any, **layout: Any) -> str:
@@ -203,29 +208,83 @@ def append_whole(path: str, text: str) -> None:
 def check_writable(path: str) -> None:
     """Find out before the long work whether `path`, and the directories it lacks, could be made.
 
+    The name itself is looked up, and an unfinished file is made and removed, as `atomic_write` makes it.
+
     Raises:
         UserError: they could not.
     """
     if os.path.isdir(path):
         raise UserError(f"{path}: cannot be written: it is a directory")
-    directory = os.path.dirname(os.path.abspath(path))
+    if os.path.exists(path) and not os.path.isfile(path):  # a device, which a file would take the place of
+        raise UserError(f"{path}: cannot be written: it is no regular file")
+    directory, *missing = os.path.split(os.path.abspath(path))
     while not os.path.lexists(directory):
-        directory = os.path.dirname(directory)
+        directory, name = os.path.split(directory)
+        missing.append(name)
     try:
-        with tempfile.TemporaryFile(dir=directory):
-            pass
+        for name in missing:  # is it too long?
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(os.path.join(directory, name))
+        handle, temporary = tempfile.mkstemp(prefix=temporary_start(path), suffix=TEMPORARY, dir=directory)
+        os.close(handle)
+        with contextlib.suppress(FileNotFoundError):  # a run that removes what a kill left was quicker
+            os.unlink(temporary)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def write_result(path: str, content: str | bytes) -> None:
+    """Write what long work has found; if that cannot be done, save it elsewhere.
+
+    Elsewhere is a file in the system's directory for temporary files or, for text, standard error.
+
+    Raises:
+        FailedError: `path` could not be written; the message says where the content is.
+    """
+    try:
+        with atomic_write(path, "w" if isinstance(content, str) else "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise FailedError(
+            f"{path}: cannot be written: {error.strerror}; {_saved_elsewhere(path, content)}"
+        ) from None
+
+
+def _saved_elsewhere(path: str, content: str | bytes) -> str:
+    """Save what could not be written to `path`; returns where it is, in words."""
+    try:
+        place = os.path.join(_new_directory(), _short(path))
+        with atomic_write(place, "w" if isinstance(content, str) else "wb") as file:
+            file.write(content)
+    except OSError:
+        if isinstance(content, bytes):
+            return "nor can a temporary file, so that it is lost"
+        sys.stderr.write(content)
+        return "nor can a temporary file, so that what should be in it is printed above"
+    return f"what should be in it is saved in {place}"
+
+
+def _new_directory() -> str:
+    """A new directory, for the user alone, where the system has temporary files."""
+    return tempfile.mkdtemp(prefix="onmt_varattn_")
+
+
+def _short(path: str) -> str:
+    """A file's name, shortened in the middle where no file system may have refused it for its length."""
+    name = os.path.basename(path)
+    return name if len(os.fsencode(name)) <= 100 else f"{name[:20]}...{name[-20:]}"
 
 
 def atomic_write_all(contents: dict[str, str]) -> None:
     """Write the files of one directory, which is made if missing; any failure leaves nothing behind.
 
     All are on disk under temporary names before the first takes its place; they do so in the
-    order given, so whoever sees the last one can rely on the others.
+    order given, so whoever sees the last one can rely on the others. If one cannot be written, all go
+    to a directory of the system's for temporary files.
 
     Raises:
-        UserError: a file cannot be written.
+        FailedError: a file cannot be written; the message says where all of them are.
+        UserError: nor can they be written elsewhere.
     """
     path = next(iter(contents))
     directory = os.path.dirname(os.path.abspath(path))
@@ -246,9 +305,38 @@ def atomic_write_all(contents: dict[str, str]) -> None:
         for directory in missing:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
-        if isinstance(error, OSError):
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
-        raise
+        if not isinstance(error, OSError):
+            raise
+        failed = f"{path}: cannot be written: {error.strerror}"
+    else:
+        return
+    place = ""
+    try:
+        place = _new_directory()
+        for path, content in contents.items():
+            with atomic_write(os.path.join(place, _short(path))) as file:
+                file.write(content)
+    except OSError:
+        shutil.rmtree(place, ignore_errors=True)
+        raise UserError(failed) from None
+    raise FailedError(f"{failed}; all that was to be written is saved in {place}")
+
+
+def fingerprint(path: str) -> str:
+    """Tell a file from another that may have its size, without reading much of it.
+
+    The SHA-256 of all of it, up to `WHOLE` bytes; of a larger one, of its size and of `SAMPLES` blocks
+    of `SAMPLE` bytes, the first at its beginning, the last at its end and the others evenly between them.
+    """
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        if size <= WHOLE:
+            return hashlib.sha256(file.read()).hexdigest()
+        digest = hashlib.sha256(str(size).encode())
+        for number in range(SAMPLES):
+            file.seek((size - SAMPLE) * number // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE))
+    return digest.hexdigest()
 
 
 def _sync_directory(path: str) -> None:

@@ -98,6 +98,9 @@ def train_opts(parser: Any) -> None:
         "checkpoint, so that it translates raw text.",
     )
     run_opts(add)
+    for action in parser._actions:
+        if action.dest == "overwrite":  # OpenNMT's, which asks for it before it writes over its own files
+            action.help = OVERWRITE
     add(
         "dist_timeout",
         type=float,
@@ -142,6 +145,12 @@ def objective_opts(parser: Any) -> Callable[..., None]:
     add("reward_weight", type=float, help="Weight of the sampled gradient of hard attention. Default: 1.")
     add("entropy_weight", type=float, help="Weight of the prior's entropy in hard attention. Default: 0.")
     return add
+
+
+OVERWRITE = (
+    "Replace an earlier run with this -save_model: its checkpoints are removed once the new run has saved "
+    "one of its own."
+)
 
 
 def run_opts(add: Callable[..., None]) -> None:

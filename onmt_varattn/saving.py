@@ -10,6 +10,7 @@ from typing import Any
 
 from onmt_varattn.checkpoints import write
 from onmt_varattn.errors import UserError
+from onmt_varattn.files import TEMPORARY, temporary_start
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
@@ -31,6 +32,15 @@ class Saver:
         self._kept: list[int] = []  # steps whose checkpoints count for -keep_checkpoint, oldest first
         self._passing: int | None = None  # kept as the best one only
         self._best = 0  # the step of the best checkpoint that is there
+        self._replaced: list[str] = []  # an earlier run's checkpoints, to be removed
+
+    def replace(self, paths: Sequence[str]) -> None:
+        """Have a new run take the place of an earlier one, whose files go once one of its own is there.
+
+        Args:
+            paths: the earlier run's checkpoints.
+        """
+        self._replaced = list(paths)
 
     def go_on(self, steps: Sequence[int], best: int, passing: int | None = None) -> None:
         """Know the checkpoints of a run that is resumed.
@@ -83,6 +93,7 @@ class Saver:
         if best == step:
             self._link(step)
         self._forget(step, lasting)
+        self._remove_replaced(path)
         return True
 
     def _path(self, step: int) -> str:
@@ -115,6 +126,18 @@ class Saver:
                 self._passing = oldest
             else:
                 _remove(self._path(oldest))
+
+    def _remove_replaced(self, saved: str) -> None:
+        """Remove an earlier run's checkpoints, but for the one that the saved one took the place of."""
+        replaced, self._replaced = self._replaced, []
+        try:
+            for path in replaced:
+                if path != saved:
+                    _remove(path)
+            if replaced and not os.path.exists(self._best_path):
+                _remove(self._best_path)  # a link to nothing
+        except OSError as error:
+            logger.warning("%s: of an earlier run, cannot be removed: %s", error.filename, error.strerror)
 
 
 def _reason(error: BaseException) -> str:
@@ -151,17 +174,48 @@ def checkpoints_of(prefix: str) -> dict[int, str]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def began(path: str, load: Load) -> float:
-    """When the run of a checkpoint began; 0 if it cannot be read or does not say where training stood."""
+Run = tuple[int, float]
+"""Which run a checkpoint is of; later runs with the same -save_model compare as greater."""
+
+
+def run_of(beginning: object) -> Run | None:
+    """The run that a checkpoint's "began" stands for; None if it stands for none.
+
+    It is the number of the run among those with the same -save_model. In version 0.1 it was a time (a
+    float), which goes wrong with the clock: such runs count as earlier than all that have a number.
+    """
+    if isinstance(beginning, float) and beginning > 0:
+        return (0, beginning)
+    if isinstance(beginning, int) and not isinstance(beginning, bool) and beginning > 0:
+        return (1, beginning)
+    return None
+
+
+def _run_in(checkpoint: dict[str, Any]) -> Run | None:
+    training = checkpoint.get("training")
+    return run_of(training.get("began")) if isinstance(training, dict) else None
+
+
+def began(path: str, load: Load) -> Run | None:
+    """The run of a checkpoint; None if it cannot be read or does not say where training stood."""
     try:
-        found = load(path, True)
+        run = _run_in(load(path, True))
     except UserError as error:
         logger.warning("-resume passes over a checkpoint: %s", error)
-        return 0.0
-    if not found.get("training"):
+        return None
+    if run is None:
         logger.warning("-resume passes over %s, which does not say where training stood", path)
-        return 0.0
-    return float(found["training"]["began"])
+    return run
+
+
+def next_number(prefix: str, load: Load) -> int:
+    """The number of a new run: one more than those that have left checkpoints under this -save_model."""
+    numbers = [0]
+    for path in checkpoints_of(prefix).values():
+        with contextlib.suppress(UserError):
+            has_number, number = _run_in(load(path, True)) or (0, 0)
+            numbers.append(int(number) if has_number else 0)
+    return max(numbers) + 1
 
 
 def newest_good(prefix: str, load: Load) -> int:
@@ -169,25 +223,31 @@ def newest_good(prefix: str, load: Load) -> int:
 
     An earlier run with the same -save_model may have left checkpoints of more steps.
     """
-    runs = {path: (began(path, load), step) for step, path in checkpoints_of(prefix).items()}
-    for path in sorted(filter(lambda path: runs[path][0], runs), key=lambda path: runs[path], reverse=True):
+    found = [
+        (run, step, path)
+        for step, path in checkpoints_of(prefix).items()
+        if (run := began(path, load)) is not None
+    ]
+    for _, step, path in sorted(found, reverse=True):
         try:
             load(path, False)
         except UserError as error:
             logger.warning("-resume passes over a checkpoint: %s", error)
         else:
-            return runs[path][1]
+            return step
     return 0
 
 
 def steps_of_run(prefix: str, beginning: float, last: int, load: Load) -> list[int]:
     """The steps up to the last one that a run has left checkpoints of."""
     found = checkpoints_of(prefix).items()
-    return [step for step, path in found if step <= last and began(path, load) == beginning]
+    return [step for step, path in found if step <= last and began(path, load) == run_of(beginning)]
 
 
 def remove_remains(prefix: str) -> None:
     """Remove what a run that was killed while saving left half-written."""
     directory, name = os.path.split(os.path.abspath(prefix))
-    for path in glob.glob(os.path.join(glob.escape(directory), f".{glob.escape(name)}_step_*.pt.*.tmp")):
-        os.unlink(path)
+    of_version_0_1 = f".{glob.escape(name)}_step_*.pt.*"
+    for start in (f"{temporary_start(f'{name}_step_0.pt')}*", of_version_0_1):
+        for path in glob.glob(os.path.join(glob.escape(directory), start + TEMPORARY)):
+            _remove(path)

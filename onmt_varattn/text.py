@@ -105,6 +105,17 @@ class TextSide:
         if self.tokenize not in TOKENIZERS or self.subword not in SUBWORDS:
             raise ValueError(f"tokenize '{self.tokenize}' or subword '{self.subword}' is unknown")
 
+    def check(self) -> None:
+        """See that there is a whole subword model where one is needed.
+
+        Raises:
+            ValueError: there is not.
+        """
+        if self.subword in _MODELS:
+            if not self.model:
+                raise ValueError("its subword model is empty")
+            _MODELS[self.subword](self.model)
+
     def encode(self, line: str) -> str:
         """Raw text to tokens, separated by single spaces and free of any other whitespace."""
         return self.segment(self.prepare(line))
@@ -180,12 +191,24 @@ class TextProcessing:
         return {"version": FORMAT_VERSION, **dataclasses.asdict(self)}
 
     @classmethod
-    def from_dict(cls, values: Any) -> "TextProcessing":
+    def from_dict(cls, values: Any, place: str = "") -> "TextProcessing":
         """The inverse of `to_dict`.
 
+        Args:
+            values: of `to_dict`.
+            place: the file they come from, which an error names.
+
         Raises:
-            UserError: the values are of another version, or no text processing at all.
+            UserError: the values are of another version, have a damaged subword model, or are no text
+                processing at all.
         """
+        try:
+            return cls._from_dict(values)
+        except UserError as error:
+            raise UserError(f"{place}: {error}" if place else str(error)) from None
+
+    @classmethod
+    def _from_dict(cls, values: Any) -> "TextProcessing":
         if not isinstance(values, dict) or "version" not in values:
             raise UserError("not a text processing description as onmt_preprocess writes it")
         if values["version"] != FORMAT_VERSION:
@@ -194,9 +217,12 @@ class TextProcessing:
                 f"version {FORMAT_VERSION} only; use the release that wrote it, or preprocess again"
             )
         try:
-            return cls(TextSide(**values["src"]), TextSide(**values["tgt"]))
+            found = cls(TextSide(**values["src"]), TextSide(**values["tgt"]))
+            found.src.check()
+            found.tgt.check()
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"damaged text processing description ({error}); preprocess again") from None
+        return found
 
     def to_json(self) -> str:
         """`to_dict` as the text of a file."""
@@ -212,13 +238,12 @@ class TextProcessing:
         """Read what `save` wrote; any problem is a `UserError` that names the file."""
         try:
             with open(path, encoding="utf-8") as file:
-                return cls.from_dict(json.load(file))
+                values = json.load(file)
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}") from None
         except ValueError:
             raise UserError(f"{path}: not a JSON file as onmt_preprocess writes it") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+        return cls.from_dict(values, path)
 
 
 def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str = "training text") -> str:
@@ -327,12 +352,24 @@ def _too_small(vocab_size: int, least: int, name: str) -> UserError:
 
 @functools.lru_cache(maxsize=8)
 def _sentencepiece(model: str) -> Any:
-    return sentencepiece.SentencePieceProcessor(model_proto=base64.b64decode(model))
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=base64.b64decode(model, validate=True))
+    except (RuntimeError, ValueError):  # its own, and of base64
+        raise ValueError("its sentencepiece model cannot be read") from None
 
 
 @functools.lru_cache(maxsize=8)
 def _bpe(model: str) -> Any:
-    return BPE(io.StringIO(model))
+    message = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(message):
+            return BPE(io.StringIO(model))
+    except (SystemExit, ValueError, IndexError):  # subword-nmt ends the program after a message of its own
+        reason = " ".join(message.getvalue().split()).removeprefix("Error: ") or "no version number"
+        raise ValueError(f"its merges cannot be read: {reason:.200}") from None
+
+
+_MODELS = {"sentencepiece": _sentencepiece, "bpe": _bpe}
 
 
 @functools.lru_cache(maxsize=8)

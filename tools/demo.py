@@ -57,7 +57,9 @@ def main() -> None:
     )
     command(f"preprocess.py {files} -save_data {OUT}/data -vocab_size 800 -overwrite")
     step("3/5  training, with soft attention for the first 200 steps")
-    command(f"train.py -config {OUT}/data.yaml {ATTENTION} {SIZES} {TRAINING} -save_model {OUT}/model")
+    command(
+        f"train.py -config {OUT}/data.yaml {ATTENTION} {SIZES} {TRAINING} -save_model {OUT}/model -overwrite"
+    )
     step("4/5  translation of the test set, mixing the 5 most probable alignments of each word")
     model = OUT / "model_step_800.pt"
     test = f"-src {OUT}/toy/test.de -tgt {OUT}/toy/test.en"

@@ -5,6 +5,7 @@ has a shade. Of two, the first (red) has the upper left half of the cell and the
 lower right half: both can be read where both are, and without telling red from blue.
 """
 
+import io
 import math
 import os
 import warnings
@@ -15,7 +16,7 @@ from typing import Any
 from onmt_varattn.analysis.attention import Attention
 from onmt_varattn.analysis.fonts import families
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
+from onmt_varattn.files import write_result
 
 RED, BLUE, INK, GRID = "#c0202b", "#1257a6", "#222222", "#d9dce1"
 UPPER_LEFT = ((0, 0), (1, 0), (0, 1))  # corners in a cell: across, down
@@ -123,8 +124,9 @@ def plot(panels: Sequence[Panel], paths: Sequence[str]) -> str:
     with matplotlib.rc_context(RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # told once, by what is returned
         for path, ending in zip(paths, endings, strict=True):
-            with atomic_write(path, "wb") as file:
-                figure.savefig(file, dpi=150, format=ending[1:], metadata=FORMATS[ending])
+            picture = io.BytesIO()
+            figure.savefig(picture, dpi=150, format=ending[1:], metadata=FORMATS[ending])
+            write_result(path, picture.getvalue())
     return missing
 
 

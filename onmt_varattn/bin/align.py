@@ -22,7 +22,7 @@ from onmt_varattn.api import Model
 from onmt_varattn.bin.translate import check_output
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, read_lines, read_parallel
+from onmt_varattn.files import read_lines, read_parallel, write_result
 from onmt_varattn.opts import adder, nonfinite_opt
 from onmt_varattn.text import Sentence
 
@@ -114,9 +114,10 @@ def align(opt: Any) -> None:
             symmetrize(opt.symmetrize, ahead, frozenset((i, j) for j, i in back))
             for ahead, back in zip(forward, backward, strict=True)
         ]
-    with atomic_write(opt.output) as output:
-        output.writelines(pharaoh(links) + "\n" for links in found)
-    print(summary(opt, kind, pairs, found, gold))
+    try:
+        write_result(opt.output, "".join(pharaoh(links) + "\n" for links in found))
+    finally:
+        print(summary(opt, kind, pairs, found, gold))
 
 
 def check_options(opt: Any) -> None:

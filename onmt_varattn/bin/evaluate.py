@@ -13,7 +13,7 @@ import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_parallel, to_json
+from onmt_varattn.files import check_writable, read_parallel, to_json, write_result
 from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.plugin import register
 
@@ -103,10 +103,20 @@ def evaluate(opt: Any) -> None:
         "version": version(),
         "models": results,
     }
-    if opt.json:
-        with atomic_write(opt.json) as file:
-            file.write(to_json(report, indent=2))
-            file.write("\n")
+    try:
+        if opt.json:
+            write_result(opt.json, to_json(report, indent=2) + "\n")
+    finally:
+        print_results(results, targets)
+
+
+def print_results(results: Sequence[dict[str, Any]], targets: Sequence[Any]) -> None:
+    """Print tables, and a line for each model.
+
+    Args:
+        results: of the models.
+        targets: how each reads and writes the target language.
+    """
     print(tables(results))
     if any(target != targets[0] for target in targets):
         print(

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_parallel
+from onmt_varattn.files import check_writable, read_parallel, write_result
 from onmt_varattn.opts import adder, nonfinite_opt
 
 
@@ -64,8 +64,7 @@ def explore(opt: Any) -> None:
     bar = tqdm(explorer.sentences(pairs), total=len(pairs), unit=" sentences", desc="reading", disable=None)
     found = dict(bar)
     page = explorer.page([found[i] for i in range(len(pairs))], opt.model, (opt.src, opt.tgt))
-    with atomic_write(opt.output) as file:
-        file.write(page)
+    write_result(opt.output, page)
     size = len(page.encode()) / 1e6
     print(f"{len(pairs):,} sentence pairs written to {opt.output} ({size:.1f} MB); open it in a browser")
     if blank := len(every) - len(whole):

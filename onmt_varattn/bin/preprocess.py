@@ -281,7 +281,8 @@ def _check(opt: Any, paths: dict[str, str]) -> None:
             raise UserError(f"{path} is an input file and would be written over; change -save_data")
         if os.path.isdir(path) or (os.path.lexists(path) and not opt.overwrite):
             raise UserError(f"{path} exists; use -overwrite to replace it, or change -save_data")
-    check_writable(paths["yaml"])
+    for path in (paths["yaml"], *paths.values()):
+        check_writable(path)
 
 
 def _read(opt: Any, name: str) -> Split:

@@ -17,6 +17,7 @@ from onmt_varattn.files import check_writable
 from onmt_varattn.nmt.world import USE_CUDA
 from onmt_varattn.opts import check_train, take_up
 from onmt_varattn.plugin import register
+from onmt_varattn.runs import check_place
 from onmt_varattn.training_data import check_corpora, check_data, check_links, check_vocabularies
 
 
@@ -100,7 +101,7 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
 
     from onmt_varattn.nmt import checkpoint, resume
 
-    check_writable(f"{opt.save_model}_step_1.pt")
+    check_place(opt)
     begun = begun_from(opt)
     found = opt.resume and resume.find_checkpoint(opt, world)
     if opt.train_from:

@@ -1,10 +1,11 @@
 """onmt_translate: translate raw text with a trained model."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sacrebleu
@@ -14,8 +15,15 @@ from tqdm import tqdm
 
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
-from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines, read_parallel, stream_lines
+from onmt_varattn.errors import FailedError, UserError
+from onmt_varattn.files import (
+    atomic_write,
+    check_writable,
+    read_lines,
+    read_parallel,
+    stream_lines,
+    write_result,
+)
 from onmt_varattn.opts import check_translate
 from onmt_varattn.plugin import register
 
@@ -62,7 +70,7 @@ def translate_file(opt: Any) -> None:
     with (
         progress_bar(translator, len(source)),
         unless_interrupted(opt.output),
-        dump(opt, translator) as write,
+        dump(opt, translator) as dumped,
     ):
         for start in range(0, len(source), opt.shard_size or len(source)):
             shard = slice(start, start + (opt.shard_size or len(source)))
@@ -77,13 +85,19 @@ def translate_file(opt: Any) -> None:
                 attn_debug=opt.attn_debug,
                 align_debug=opt.align_debug,
             )
-            write(source[shard], translations, None if opt.tgt_prefix else target)
+            dumped.write(source[shard], translations, None if opt.tgt_prefix else target)
             found += [[replace(one, attention=None) for one in line] for line in translations]
-    with atomic_write(opt.output) as output:
-        output.writelines(line + "\n" for line in output_lines(found, opt.with_score))
-    print(f"{len(source)} sentences translated to {opt.output}")
-    if reference is not None and not opt.tgt_prefix:  # a prefix is copied, not translated
-        print(bleu([best[0].text for best in found], reference, translator.lowercase))
+    try:
+        write_result(opt.output, "".join(line + "\n" for line in output_lines(found, opt.with_score)))
+        print(f"{len(source)} sentences translated to {opt.output}")
+    finally:
+        if reference is not None and not opt.tgt_prefix:  # a prefix is copied, not translated
+            print(bleu([best[0].text for best in found], reference, translator.lowercase))
+    if dumped.error is not None:
+        raise FailedError(
+            f"-dump_attention {opt.dump_attention}: cannot be written: {dumped.error.strerror}; "
+            f"the translations are in {opt.output}"
+        )
 
 
 def read_source(opt: Any) -> tuple[list[str], list[str] | None]:
@@ -103,13 +117,17 @@ def translate_stream(opt: Any) -> None:
         raise UserError(
             f"-src {STANDARD_INPUT} (standard input) does not go with -tgt or -src_feats; use files"
         )
-    translator = build(opt, quiet=True)
     to_file = opt.output != DEFAULT_OUTPUT
-    with atomic_write(opt.output) if to_file else contextlib.nullcontext(sys.stdout) as output:
-        for line in stream_lines(sys.stdin, "standard input"):
-            found = hypotheses(translator, [line], batch_size=1)
-            output.writelines(out + "\n" for out in output_lines(found, opt.with_score))
-            output.flush()
+    if to_file:
+        check_output("output", opt.output, (("model", path) for path in opt.models))
+    translator = build(opt, quiet=True)
+    output = io.StringIO() if to_file else sys.stdout
+    for line in stream_lines(sys.stdin, "standard input"):
+        found = hypotheses(translator, [line], batch_size=1)
+        output.writelines(out + "\n" for out in output_lines(found, opt.with_score))
+        output.flush()
+    if isinstance(output, io.StringIO):
+        write_result(opt.output, output.getvalue())
 
 
 def build(opt: Any, quiet: bool = False) -> Any:
@@ -179,11 +197,25 @@ def hypotheses(translator: Any, lines: Sequence[str], **kwargs: Any) -> list[lis
     ]
 
 
+@dataclass
+class Dump:
+    """The file of -dump_attention, if there is to be one.
+
+    Attributes:
+        write: takes raw source lines, translations and references.
+        error: why the file could not be written.
+    """
+
+    write: Callable[..., None] = lambda *_: None
+    error: OSError | None = None
+
+
 @contextlib.contextmanager
-def dump(opt: Any, translator: Any) -> Iterator[Callable[..., None]]:
-    """Open the file of -dump_attention; gives what takes raw source lines, translations and references."""
+def dump(opt: Any, translator: Any) -> Iterator[Dump]:
+    """Open the file of -dump_attention; if it cannot be written, the translation goes on without it."""
+    dumped, translated = Dump(), False
     if not opt.dump_attention:
-        yield lambda *_: None
+        yield dumped
         return
     from onmt_varattn.analysis.dump import AttentionDump
     from onmt_varattn.nmt.reading import Reader
@@ -194,14 +226,25 @@ def dump(opt: Any, translator: Any) -> Iterator[Callable[..., None]]:
     def tokens(lines: list[str], side: str) -> list[list[str]]:
         return [translator.encode(line, side).split() for line in lines]
 
-    with atomic_write(opt.dump_attention) as file:
-        attention = AttentionDump(file, reader, exact=model_opt.attention != "relaxed")
-
-        def write(source: list[str], translations: list[list[Any]], target: list[str] | None) -> None:
-            best = [line[0] for line in translations]
+    def write(source: list[str], translations: list[list[Any]], target: list[str] | None) -> None:
+        best = [line[0] for line in translations]
+        try:
             attention.write(tokens(source, "src"), best, None if target is None else tokens(target, "tgt"))
+        except OSError as error:
+            dumped.write, dumped.error = Dump.write, error
 
-        yield write
+    try:
+        with atomic_write(opt.dump_attention) as file:
+            attention = AttentionDump(file, reader, exact=model_opt.attention != "relaxed")
+            dumped.write = write
+            yield dumped
+            translated = True  # what fails from here on is the file
+            if dumped.error is not None:
+                raise dumped.error
+    except OSError as error:
+        if not translated:
+            raise
+        dumped.error = error
 
 
 def check_output(option: str, path: str | None, inputs: Iterable[tuple[str, str | None]]) -> None:

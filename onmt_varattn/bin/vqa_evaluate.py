@@ -12,7 +12,7 @@ import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, to_json
+from onmt_varattn.files import check_writable, to_json, write_result
 from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.vqa.opts import check_device
 
@@ -148,15 +148,14 @@ def score(models: "Sequence[Trained]", opt: Any) -> None:
     for trained in models:
         box_scores = None if gold is None else BoxScores(gold, data.answers, opt.gold)
         results.append(score_model(trained, data, part, box_scores, opt))
-    if opt.json:
-        report = {"data": opt.data, "part": opt.part, "version": version(), "models": results}
-        report = without_nan(report)
-        with atomic_write(opt.json) as file:
-            file.write(to_json(report, indent=2))
-            file.write("\n")
-    print(tables(results))
-    for result in results:
-        print(line_of(result))
+    try:
+        if opt.json:
+            report = {"data": opt.data, "part": opt.part, "version": version(), "models": results}
+            write_result(opt.json, to_json(without_nan(report), indent=2) + "\n")
+    finally:
+        print(tables(results))
+        for result in results:
+            print(line_of(result))
 
 
 def without_nan(value: Any) -> Any:
@@ -238,9 +237,7 @@ def write_predictions(path: str, part: "Part", answers: Sequence[str]) -> None:
         {"question_id": question, "answer": answer}
         for question, answer in zip(part.columns.question.tolist(), answers, strict=True)
     ]
-    with atomic_write(path) as file:
-        json.dump(results, file)
-        file.write("\n")
+    write_result(path, json.dumps(results) + "\n")
 
 
 def version() -> str:
@@ -351,9 +348,7 @@ def ask(trained: "Trained", opt: Any) -> None:
     found = predict(trained, opt.question, regions, opt.top, test_of(natural))
     print("\n".join(lines_of(found)))
     if opt.json:
-        with atomic_write(opt.json) as file:
-            json.dump(as_json(found), file, indent=2, ensure_ascii=False)
-            file.write("\n")
+        write_result(opt.json, json.dumps(as_json(found), indent=2, ensure_ascii=False) + "\n")
     if opt.draw:
         draw(found, opt)
         print(f"drawn: {opt.draw}")

@@ -10,7 +10,8 @@ from typing import Any
 import onmt_varattn
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError, warn
-from onmt_varattn.files import check_writable, only_one
+from onmt_varattn.files import check_writable
+from onmt_varattn.locking import only_one
 from onmt_varattn.vqa import data, preparation
 from onmt_varattn.vqa.features import open_features
 from onmt_varattn.vqa.official import match, read_annotations, read_questions
@@ -176,7 +177,8 @@ def check(opt: Any, paths: Sequence[str]) -> None:
     features = data.features_path(opt.save_data)
     if os.path.lexists(features) and not os.path.isdir(features):
         raise UserError(f"{features} is in the way: a directory is to be written there; change -save_data")
-    check_writable(paths[-1])
+    for path in (paths[-1], *paths):
+        check_writable(path)
     for path in inputs:
         if not os.path.isfile(path):
             raise UserError(f"{path}: no such file" if not os.path.exists(path) else f"{path}: not a file")

@@ -1,11 +1,13 @@
 """onmt_vqa_train: train a model that answers questions about images."""
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.files import check_writable
+from onmt_varattn.runs import check_place
 from onmt_varattn.vqa import opts
 
 
@@ -29,10 +31,11 @@ def check_options(opt: Any) -> None:
 def train(opt: Any) -> None:
     """Check everything that can be checked before the long work, and train."""
     check_options(opt)
-    check_writable(f"{opt.save_model}_step_1.pt")
-    for path in (opt.metrics_file, opt.log_file):
-        if path not in ("none", ""):
-            check_writable(path)
+    check_place(opt)
+    if opt.metrics_file != "none":
+        check_writable(opt.metrics_file)
+    if opt.log_file and (os.path.isfile(opt.log_file) or not os.path.exists(opt.log_file)):  # no /dev/null
+        check_writable(opt.log_file)
     start_logging(opt.log_file)
     from onmt_varattn.vqa.training import train as train_model
 

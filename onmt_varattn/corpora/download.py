@@ -4,16 +4,22 @@ import hashlib
 import http.client
 import os
 import re
+import time
 import urllib.error
 import urllib.request
 
 from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
+from onmt_varattn.files import atomic_write, read_bytes
 
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 1 << 20
+# A download ends after so many connections in a row that each brought less than so much. A connection
+# is closed if it brings less than that in so many seconds.
+TRIES = 5
+PROGRESS = 1 << 16  # bytes
+PATIENCE = 60.0  # seconds
 
 
 def fetch(url: str, path: str, checksum: str | None, record: str) -> str:
@@ -53,8 +59,7 @@ def verify(path: str, checksum: str | None, record: str, name: str | None = None
     """
     source = ""
     if checksum is None and os.path.exists(record):
-        with open(record, encoding="utf-8") as file:
-            checksum, source = f"sha256:{file.read().split()[0]}", f", which {record} has from an earlier run"
+        checksum, source = f"sha256:{_recorded(record)}", f", which {record} has from an earlier run"
     algorithm, _, expected = (checksum or "sha256:").partition(":")
     digests = _digests(path, {"sha256", algorithm})
     if checksum is None:
@@ -66,6 +71,18 @@ def verify(path: str, checksum: str | None, record: str, name: str | None = None
             f"{name or path} has the {algorithm} checksum {digests[algorithm]}, not {expected}{source}"
         )
     return digests["sha256"]
+
+
+def _recorded(record: str) -> str:
+    """The SHA-256 that a record holds.
+
+    Raises:
+        UserError: it holds none.
+    """
+    found = re.match(rb"\s*([0-9a-f]{64})(?!\S)", read_bytes(record))
+    if not found:
+        raise UserError(f"{record}: no SHA-256 checksum in it; delete it to record the file that is there")
+    return found[1].decode("ascii")
 
 
 def _digests(path: str, algorithms: set[str]) -> dict[str, str]:
@@ -82,7 +99,11 @@ def _digests(path: str, algorithms: set[str]) -> dict[str, str]:
 
 
 def _download(url: str, part: str) -> None:
-    """Download to `part`, going on at its end, and again as long as that gets us further."""
+    """Download to `part`, going on at its end, and again as long as that gets us further.
+
+    The end is a connection that brings nothing, or `TRIES` in a row that bring less than `PROGRESS` each.
+    """
+    tries = 0
     while True:
         have = _size(part)
         try:
@@ -97,7 +118,8 @@ def _download(url: str, part: str) -> None:
             raise UserError(f"{url}: cannot be downloaded: {error}") from None
         except OSError as error:
             raise UserError(f"{part}: cannot be written: {error.strerror}") from None
-        if _size(part) <= have:
+        tries = tries + 1 if _size(part) < have + PROGRESS else 0
+        if _size(part) <= have or tries == TRIES:
             rest = f"; {_size(part):,} bytes are in {part}: run again to go on" if _size(part) else ""
             raise UserError(f"{url}: cannot be downloaded: {reason}{rest}")
 
@@ -118,9 +140,15 @@ def _go_on(url: str, part: str) -> bool:
     with response:
         start, total = _extent(response, have)
         with open(part, "ab" if start else "wb") as file, _progress(part, total, start) as bar:
-            while block := response.read(BLOCK):
+            since, brought = time.monotonic(), 0
+            while block := response.read1(BLOCK):
                 file.write(block)
                 bar.update(len(block))
+                brought += len(block)
+                if brought >= PROGRESS:
+                    since, brought = time.monotonic(), 0
+                elif time.monotonic() - since > PATIENCE:
+                    raise TimeoutError(f"less than {PROGRESS:,} bytes in {PATIENCE:.0f} s")
     return total is None or os.path.getsize(part) == total
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from onmt_varattn.errors import UserError
 
+LONGEST = 16 << 20  # bytes of a line, which is held in memory
 ABOUT_THE_TALK = ("<url>", "<talkid>", "<keywords>")
 AROUND_TEXT = re.compile(r"</?(?:title|description)>")
 SEGMENT = re.compile(r"<seg id[^>]*>\s*(.*?)\s*</seg>")
@@ -17,11 +18,16 @@ def stream_lines(path: str) -> Iterator[str]:
     """The lines of a UTF-8 file; only a line feed ends one, as in `files.read_lines`.
 
     Raises:
-        UserError: the file cannot be read, or is not UTF-8.
+        UserError: the file cannot be read, is not UTF-8, or has a line longer than `LONGEST`.
     """
     try:
         with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), 1):
+                if len(line) > LONGEST:
+                    raise UserError(
+                        f"{path}, line {number}: longer than {LONGEST:,} bytes; the archive is not the "
+                        "published one"
+                    )
                 if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
                 yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")

@@ -1,23 +1,66 @@
 """Files out of a gzipped tar archive that nobody vouches for."""
 
 import gzip
+import io
 import os
 import shutil
 import tarfile
 import zlib
 from collections.abc import Sequence
+from typing import IO
 
 from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 
+# The archives of IWSLT and WMT have less than 1 GB, and text becomes 3 to 5 times as large.
+MOST_BYTES = 64 << 30  # of all that is unpacked
+MOST_TIMES = 100  # the archive's own size; zeros become 1,000 times as large
+SMALL = 64 << 20  # bytes that any archive may become
+MOST_AT_ONCE = 16 << 20  # bytes; a member's name and attributes take no more
+
+
+class _Bounded(io.RawIOBase):
+    """What a gzipped file becomes, up to a limit; more is a `UserError`.
+
+    Args:
+        file: compressed.
+        name: its name, for the error.
+        most: bytes to give at most.
+    """
+
+    def __init__(self, file: IO[bytes], name: str, most: int) -> None:
+        self._content, self._name, self._most = gzip.GzipFile(fileobj=file), name, most
+
+    def read(self, size: int = -1) -> bytes:
+        """As of every file, but what is asked for must be within bounds."""
+        if not 0 <= size <= MOST_AT_ONCE:
+            raise UserError(f"{self._name} is not safe to unpack: a member's name has {size:,} bytes")
+        self._check(self._content.tell() + size)
+        return self._content.read(size)
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a position, counted from the beginning."""
+        assert whence == os.SEEK_SET
+        self._check(position)
+        return self._content.seek(position)
+
+    def tell(self) -> int:
+        """The position."""
+        return self._content.tell()
+
+    def _check(self, position: int) -> None:
+        if position > self._most:
+            raise UserError(f"{self._name} is not safe to unpack: it becomes more than {self._most:,} bytes")
+
 
 def unpack(archive: str, members: Sequence[str], directory: str) -> list[str]:
     """Copy `members` of an archive to `directory`, and return their paths there.
 
     Nothing else is written, and paths are ours, not the archive's. An archive that has files
-    outside of itself all the same is refused as a whole.
+    outside of itself all the same is refused as a whole, and so is one that becomes larger than
+    `MOST_BYTES`, or than `SMALL` and `MOST_TIMES` its own size.
 
     Raises:
         UserError: the archive is damaged or malicious, or lacks a member.
@@ -25,13 +68,13 @@ def unpack(archive: str, members: Sequence[str], directory: str) -> list[str]:
     if not hasattr(tarfile, "data_filter"):
         raise UserError("this Python cannot tell a safe archive; use 3.10.12, 3.11.4, 3.12 or newer")
     missing = set(members)
+    packed = os.path.getsize(archive) if os.path.exists(archive) else 0
+    most = min(MOST_BYTES, max(SMALL, MOST_TIMES * packed))
     try:
         with (
             open(archive, "rb") as file,
-            tqdm.wrapattr(
-                file, "read", os.path.getsize(archive), desc=f"unpacking {archive}", disable=None
-            ) as compressed,
-            tarfile.open(fileobj=compressed, mode="r:gz") as tar,
+            tqdm.wrapattr(file, "read", packed, desc=f"unpacking {archive}", disable=None) as compressed,
+            tarfile.open(fileobj=_Bounded(compressed, archive, most), mode="r:") as tar,
         ):
             for member in tar:
                 name = os.path.normpath(member.name)

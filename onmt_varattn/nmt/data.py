@@ -19,6 +19,7 @@ from onmt.utils.logging import logger
 from torchtext.data import Batch, Dataset, Example
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.files import fingerprint
 from onmt_varattn.nmt.world import World
 from onmt_varattn.randomness import data_stream, own_stream
 
@@ -237,7 +238,11 @@ class TrainingData:
         """What a position depends on."""
         reader = self.reader
         files = {
-            name: [[path, os.path.getsize(path)] for path in (corpus.src, corpus.tgt)]
+            name: [
+                [path, os.path.getsize(path), fingerprint(path)]
+                for path in (corpus.src, corpus.tgt, corpus.align, *(corpus.src_feats or {}).values())
+                if path
+            ]
             for name, corpus in reader.corpora.items()
         }
         return {
@@ -254,7 +259,7 @@ class TrainingData:
         """Go on with the next batch; if batches are cut otherwise now, with the first of its bucket."""
         self.stream = dict(state["stream"])
         before, now = state["settings"], self._settings
-        if before["files"] != now["files"]:
+        if not _same_files(before["files"], now["files"]):
             logger.warning("The training files are not those of the checkpoint: its place in them is kept.")
         if self.corpora.corpora.keys() == state["corpora"]["read"].keys():
             self.corpora.load_state_dict(state["corpora"])
@@ -267,6 +272,18 @@ class TrainingData:
                 "Batches are cut otherwise than in the checkpoint: its last bucket of pairs begins anew."
             )
         self._bucket = self._snapshot()
+
+
+def _same_files(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether corpora are the same, as far as a checkpoint knows them.
+
+    Those of version 0.1 know the source and target files by their paths and sizes only.
+    """
+    known = {name: [len(file) for file in files] for name, files in before.items()}
+    return before == {
+        name: [file[:length] for file, length in zip(files, known.get(name, []), strict=False)]
+        for name, files in now.items()
+    }
 
 
 class ValidationData:

@@ -85,10 +85,11 @@ def find_checkpoint(opt: Any, world: World) -> bool:
 # What may differ between two parts of one run without making it another run.
 _MAY_DIFFER = frozenset(
     (  # noqa: SIM905
-        "config save_config train_from resume train_steps report_every log_file log_file_level verbose "
-        "exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint "
-        "reset_optim gpu_ranks world_size gpu_backend gpu_verbose_level master_ip master_port dist_timeout "
-        "queue_size bad_steps_limit text_processing valid_batch_size num_threads data"
+        "config save_config train_from resume overwrite train_steps report_every log_file log_file_level "
+        "verbose exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps "
+        "keep_checkpoint reset_optim gpu_ranks world_size gpu_backend gpu_verbose_level master_ip "
+        "master_port dist_timeout queue_size bad_steps_limit text_processing valid_batch_size num_threads "
+        "data"
     ).split()
 )
 # What the checkpoint's optimiser is made with.

@@ -3,7 +3,6 @@
 import json
 import math
 import signal
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -75,7 +74,7 @@ class Trainer(onmt.Trainer):
         self.best: dict[str, float] = {"step": 0, "ppl": math.inf}
         self.left_out = {"steps": 0, "in_a_row": 0, "sentences": 0}
         self.save_again = False
-        self.began = time.time()
+        self.began: float = 1  # the run's number among those with its -save_model; see saving.run_of
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
     def train(

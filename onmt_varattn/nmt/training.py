@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import logging
-import os
 import random
 import re
 from typing import Any
@@ -18,10 +17,10 @@ from onmt.utils.logging import init_logger, logger
 from onmt.utils.misc import set_random_seed
 from onmt.utils.parse import ArgumentParser
 
+from onmt_varattn import runs
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import only_one
 from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
@@ -57,9 +56,7 @@ def train(opt: Any, world: World | None = None) -> None:
     if not world.first:
         run(opt, world)
         return
-    directory, name = os.path.split(os.path.abspath(opt.save_model))
-    busy = f"-save_model {opt.save_model}: another run is writing there; wait for it, or take another name"
-    with only_one(os.path.join(directory, f".{name}.lock"), busy):
+    with runs.alone_at(opt.save_model):
         run(opt, world)
 
 
@@ -137,7 +134,8 @@ def build(
     data = TrainingData(reader, world, device_id, opt.single_pass)
     if not world.first:
         torch.manual_seed(seed_of_rank(opt.seed, world.rank))
-    stood = checkpoint.get("training") if opt.resume and checkpoint is not None else None
+    resumed = opt.resume and opt.train_from in checkpoints_of(opt.save_model).values()
+    stood = checkpoint.get("training") if resumed and checkpoint is not None else None
     if stood is not None:
         with taken_from(opt.train_from, "the state of training"):
             trainer.load_state_dict(stood, data)
@@ -146,12 +144,8 @@ def build(
         if stood is not None:
             steps = steps_of_run(opt.save_model, trainer.began, optim.training_step - 1, checkpoints.load)
             saver.go_on(steps, int(trainer.best["step"]), stood["passing"])
-        elif earlier := checkpoints_of(opt.save_model):
-            logger.warning(
-                "%d checkpoints of an earlier run, up to step %d, have the names of this -save_model.",
-                len(earlier),
-                max(earlier),
-            )
+        else:
+            trainer.began = runs.begin(opt, saver, checkpoints.load)
         if isinstance(trainer.report_manager, ReportManager) and trainer.report_manager.file:
             trainer.report_manager.file.begin(optim.training_step, stood is not None)
     batches = onmt.train_single._build_valid_iter(opt, fields, transforms)

@@ -71,7 +71,7 @@ class Translator(onmt.translate.translator.Translator):
         translator.keeps_attention = bool(getattr(opt, "dump_attention", None))
         saved = getattr(model_opt, "text_processing", None)
         if saved and not getattr(opt, "pretokenized", False):
-            translator.processing = TextProcessing.from_dict(saved)
+            translator.processing = TextProcessing.from_dict(saved, opt.models[0])
         return translator
 
     def translate(

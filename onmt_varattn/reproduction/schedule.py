@@ -14,7 +14,7 @@ from typing import IO
 
 from tqdm import tqdm
 
-from onmt_varattn import files
+from onmt_varattn import locking
 from onmt_varattn.reproduction.runs import Run
 from onmt_varattn.reproduction.tasks import task_of
 
@@ -32,7 +32,7 @@ def only_one(output: Path) -> Iterator[int]:
     Raises:
         UserError: another run works there.
     """
-    with files.only_one(
+    with locking.only_one(
         str(output / ".lock"), f"{output}: another run, or a training it left behind, works here"
     ) as lock:
         yield lock

@@ -18,7 +18,8 @@ import numpy as np
 from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, only_one
+from onmt_varattn.files import atomic_write
+from onmt_varattn.locking import only_one
 from onmt_varattn.vqa.features import FeatureFile, LeftOut, Position, Regions, open_features
 from onmt_varattn.vqa.regions import DUPLICATE, NOT_WANTED, START
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import read_bytes
+from onmt_varattn.vqa.npz import check_plain
 from onmt_varattn.vqa.store import Store
 from onmt_varattn.vqa.words import WordList
 
@@ -280,6 +281,7 @@ def load_columns(path: str) -> Columns:
     """
     names = [field.name for field in dataclasses.fields(Columns)]
     try:
+        check_plain(path)
         with np.load(path, allow_pickle=False) as arrays:
             return Columns(**{name: arrays[name] for name in names})
     except FileNotFoundError as error:

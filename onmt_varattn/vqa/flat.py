@@ -1,5 +1,6 @@
 """Features in a few large arrays for all images together, whatever file the arrays are in."""
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
@@ -9,7 +10,16 @@ from typing import Protocol
 import numpy as np
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.regions import START, IndexedFile, LeftOut, Position, Refuse, Regions, checked
+from onmt_varattn.vqa.regions import (
+    START,
+    IndexedFile,
+    LeftOut,
+    Position,
+    Refuse,
+    Regions,
+    check_size,
+    checked,
+)
 
 IDS = ("image_id", "image_ids", "ids")
 FEATURES = ("features", "image_features", "x")
@@ -18,6 +28,7 @@ WIDTHS = ("image_w", "widths", "width")
 HEIGHTS = ("image_h", "heights", "height")
 COUNTS = ("num_boxes",)
 SPANS = ("pos_boxes",)
+MOST_IDS = 1 << 30  # bytes; ten million names of images have as many
 READ = frozenset((*IDS, *FEATURES, *BOXES, *WIDTHS, *HEIGHTS, *COUNTS, *SPANS))
 
 
@@ -58,6 +69,8 @@ class FlatFile(IndexedFile):
         """One image; the file must be open."""
         start, stop = self._spans[number]
         boxes, features = (self._open[name] for name in self._names)
+        rows = 1 if self._padded else int(stop - start)
+        check_size(rows * sum(map(bytes_of_row, (boxes, features))), self.place(number))
         if self._padded:
             found = [array[number : number + 1][0][start:stop] for array in (boxes, features)]
         else:
@@ -121,6 +134,8 @@ class FlatFile(IndexedFile):
         shape = arrays[name].shape
         if len(shape) != 1 and shape[1:] != (1,):
             raise UserError(f"{self.path}: {name} has the shape {shape}; one id an image is expected")
+        if (size := shape[0] * bytes_of_row(arrays[name])) > MOST_IDS:
+            raise UserError(f"{self.path}: {name} has {size:,} bytes; at most {MOST_IDS:,} are read")
         return [image_id(value, self.path) for value in arrays[name][0 : shape[0]].reshape(-1).tolist()]
 
     def _column(self, arrays: Mapping[str, Rows], name: str, width: tuple[int, ...] = ()) -> np.ndarray:
@@ -136,6 +151,11 @@ class FlatFile(IndexedFile):
         if values.dtype.kind == "f" and not (np.isfinite(values) & (values % 1 == 0)).all():
             raise UserError(f"{self.path}: {name} holds numbers that are not whole")
         return values.astype(np.int64).reshape(images, *width)
+
+
+def bytes_of_row(array: Rows) -> int:
+    """How much room a row takes in memory."""
+    return array.dtype.itemsize * math.prod(array.shape[1:])
 
 
 def find(arrays: Collection[str], names: Collection[str]) -> str | None:

@@ -1,5 +1,6 @@
 """Features in HDF5: large arrays for all images, or a group an image."""
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -28,9 +29,11 @@ from onmt_varattn.vqa.regions import (
     Position,
     Refuse,
     Regions,
+    check_size,
     checked,
 )
 
+MOST_CHUNK = 1 << 30  # bytes that are unpacked at a time
 CACHE = 1 << 26  # bytes of each array kept: a compressed chunk of many images is unpacked once
 
 
@@ -63,7 +66,7 @@ class FlatHdf5(FlatFile):
     def arrays(self) -> Iterator[Mapping[str, Rows]]:
         """The datasets; rows are read from disk as they are asked for."""
         with _opened(self.path) as file:
-            yield {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+            yield _datasets(file, self.path)
 
 
 class GroupedHdf5(IndexedFile):
@@ -88,7 +91,7 @@ class GroupedHdf5(IndexedFile):
         """One group; the file must be open."""
         assert self._file is not None
         group, place = self._file[self._names[number]], f"{self.path}, group {self._names[number]}"
-        arrays = {name: item for name, item in group.items() if isinstance(item, h5py.Dataset)}
+        arrays = _datasets(group, place)
         boxes, features = (arrays[require(arrays, names, place)] for names in (BOXES, FEATURES))
         if len(boxes.shape) != 2 or boxes.shape[1] != 4 or len(features.shape) != 2:
             raise UserError(
@@ -97,8 +100,25 @@ class GroupedHdf5(IndexedFile):
             )
         check_numbers(boxes, "boxes", place)
         check_numbers(features, "features", place)
+        check_size(boxes.nbytes + features.nbytes, place)
         width, height = (_size(arrays, group.attrs, names, place) for names in (WIDTHS, HEIGHTS))
         return checked(self.images[number], place, boxes[:], features[:], (width, height))
+
+
+def _datasets(group: h5py.Group, place: str) -> dict[str, h5py.Dataset]:
+    """The datasets of a group.
+
+    Raises:
+        UserError: one has to be unpacked in pieces that would fill the memory.
+    """
+    found = {name: item for name, item in group.items() if isinstance(item, h5py.Dataset)}
+    for name, item in found.items():
+        piece = item.dtype.itemsize * math.prod(item.chunks or ())
+        if piece > MOST_CHUNK:
+            raise UserError(
+                f"{place}: {name} is stored in chunks of {piece:,} bytes; at most {MOST_CHUNK:,} are read"
+            )
+    return found
 
 
 def _size(

@@ -1,6 +1,7 @@
 """Features in numpy's .npz: large arrays for all images, or a directory with a file an image."""
 
 import hashlib
+import math
 import os
 import zipfile
 import zlib
@@ -25,7 +26,7 @@ from onmt_varattn.vqa.flat import (
     one_number,
     require,
 )
-from onmt_varattn.vqa.regions import IndexedFile, LeftOut, Regions, checked
+from onmt_varattn.vqa.regions import IndexedFile, LeftOut, Regions, check_size, checked
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -60,6 +61,9 @@ class StreamedArray:
             raise UserError(
                 f"{path}: {name} holds Python objects, which could run code; save it as an array of numbers"
             )
+        length = archive.getinfo(f"{name}.npy").file_size - self._start
+        if self.dtype.itemsize * math.prod(self.shape) > length:
+            raise UserError(f"{path}: {name} of shape {self.shape} does not fit into {length:,} bytes")
         if by_columns and len(self.shape) > 1:
             raise UserError(
                 f"{path}: {name} is stored column by column; save numpy.ascontiguousarray of it, so that it "
@@ -69,12 +73,24 @@ class StreamedArray:
     def __getitem__(self, rows: slice) -> np.ndarray:
         """Rows from a start to a stop."""
         shape = (rows.stop - rows.start, *self.shape[1:])
-        row = self.dtype.itemsize * int(np.prod(shape[1:]))
+        row = self.dtype.itemsize * math.prod(shape[1:])
         self._file.seek(self._start + row * rows.start)
         content = self._file.read(row * shape[0])
         if len(content) != row * shape[0]:
             raise EOFError("an array ends early")
         return np.frombuffer(content, self.dtype).reshape(shape)
+
+
+def check_plain(path: str) -> None:
+    """See that arrays take as much room in a file of ours as in memory: `numpy.savez` packs nothing.
+
+    Raises:
+        ValueError: they take less.
+        OSError, zipfile.BadZipFile: it cannot be read.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if sum(member.file_size for member in archive.infolist()) > os.path.getsize(path):
+            raise ValueError("its arrays are packed")
 
 
 class NpzDirectory(IndexedFile):
@@ -107,6 +123,8 @@ class NpzDirectory(IndexedFile):
     def read(self, number: int) -> Regions | LeftOut:
         """One file."""
         place = self.place(number)
+        with _whole(place), zipfile.ZipFile(place) as archive:
+            check_size(sum(member.file_size for member in archive.infolist()), place)
         with _whole(place), np.load(place, allow_pickle=False) as arrays:
             names = [require(arrays, names, place) for names in (BOXES, FEATURES)]
             boxes, features = (arrays[name] for name in names)
@@ -129,6 +147,14 @@ def _whole(path: str) -> Iterator[None]:
     """Make whatever shows a damaged file a `UserError`."""
     try:
         yield
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        MemoryError,
+    ) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise UserError(f"{path}: not a whole .npz file of numbers: {reason}") from None

@@ -71,6 +71,7 @@ def train_opts(parser: Any) -> None:
     add("tensorboard", action="store_true", default=False, help="Write curves for TensorBoard.")
     add("tensorboard_log_dir", default="runs/onmt", help="Where.")
     opts.run_opts(add)
+    add("overwrite", action="store_true", default=False, help=opts.OVERWRITE)
 
 
 def resolve(opt: Any) -> None:
@@ -139,8 +140,8 @@ def check_device(option: str, number: int) -> None:
 # What may differ between two parts of one run.
 MAY_DIFFER = frozenset(
     (  # noqa: SIM905
-        "data resume save_model train_steps report_every log_file tensorboard tensorboard_log_dir "
-        "metrics_file save_checkpoint_steps keep_checkpoint gpu_ranks bad_steps_limit "
+        "data resume overwrite save_model train_steps report_every log_file tensorboard "
+        "tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint gpu_ranks bad_steps_limit "
         "valid_batch_size embeddings"
     ).split()
 )

@@ -8,6 +8,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from onmt_varattn.errors import UserError
+
+# A small file may stand for large arrays. Common ones have 100 boxes of 2,048 numbers: 0.8 MB.
+MOST_BYTES = 256 << 20  # of the arrays of one image
 NO_BOXES = "no boxes"
 NO_FEATURES = "features of size 0"
 DIFFERENT_COUNTS = "different numbers of boxes and features"
@@ -116,6 +120,17 @@ class IndexedFile(FeatureFile):
     def place(self, number: int) -> str:
         """Where an image stands, for messages."""
         return f"{self.path}, image {self.images[number]}"
+
+
+def check_size(size: int, place: str) -> None:
+    """Refuse, before it is read, what would fill the memory.
+
+    Args:
+        size: bytes of the arrays of an image, as unpacked.
+        place: where it stands.
+    """
+    if size > MOST_BYTES:
+        raise UserError(f"{place}: {size:,} bytes of features and boxes; at most {MOST_BYTES:,} are read")
 
 
 def checked(image: int, place: str, boxes: np.ndarray, features: np.ndarray, size: Size) -> Regions | LeftOut:

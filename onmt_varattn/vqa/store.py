@@ -22,6 +22,7 @@ from onmt_varattn.vqa.building import (
     StoreReport,
     build_store,
 )
+from onmt_varattn.vqa.npz import check_plain
 from onmt_varattn.vqa.regions import Regions
 
 __all__ = ["Store", "StoreReport", "build_store"]
@@ -100,6 +101,7 @@ class Store:
 
     def _read_index(self) -> None:
         try:
+            check_plain(self._path(IMAGES))
             with np.load(self._path(IMAGES), allow_pickle=False) as index:
                 self.images, self._starts = index["ids"], index["starts"]
                 self.sizes = np.stack([index["widths"], index["heights"]], 1)

@@ -33,7 +33,7 @@ Sums = dict[str, tuple[float, int]]
 class Progress:
     """Where a run stands, besides its parameters and its optimiser."""
 
-    began: float = field(default_factory=time.time)
+    began: float = 1  # the run's number among those with its -save_model; see saving.run_of
     sums: Sums = field(default_factory=dict)  # since the last report
     best: dict[str, float] = field(default_factory=lambda: {"step": 0, "nll": math.inf})
     stalled: int = 0  # validations since the best one
@@ -77,6 +77,7 @@ class Trainer:
         self.metrics = None if opt.metrics_file == "none" else MetricsFile(opt.metrics_file)
         self.progress = Progress()
         self.save_again = False
+        self.contents: dict[str, str] = {}  # digests of what is trained on
         self._clock = time.time()
 
     @property
@@ -237,7 +238,12 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """All that a checkpoint of the model and its optimiser lacks."""
         state = {name: value for name, value in vars(self.progress).items()}
-        return {**state, "stream": model_stream(self.device), "carried": self.loss.carried()}
+        return {
+            **state,
+            "stream": model_stream(self.device),
+            "carried": self.loss.carried(),
+            "contents": dict(self.contents),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""

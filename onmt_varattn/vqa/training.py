@@ -1,22 +1,25 @@
 """A training run, from checked options to the last checkpoint."""
 
+import hashlib
 import logging
 import os
 from typing import Any
 
 import torch
 
+from onmt_varattn import runs
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
 from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import only_one
+from onmt_varattn.files import fingerprint
 from onmt_varattn.latent.objectives import Objective
 from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.saving import checkpoints_of, newest_good, remove_remains, steps_of_run
 from onmt_varattn.vqa import checkpoint
 from onmt_varattn.vqa.batches import Batches
-from onmt_varattn.vqa.data import Data
+from onmt_varattn.vqa.building import FEATURES
+from onmt_varattn.vqa.data import Data, Part
 from onmt_varattn.vqa.embeddings import load_embeddings
 from onmt_varattn.vqa.evaluation import labelled_batches, measure
 from onmt_varattn.vqa.model import AnswerModel
@@ -33,9 +36,7 @@ def train(opt: Any) -> None:
     Args:
         opt: options that are checked and complete.
     """
-    directory, name = os.path.split(os.path.abspath(opt.save_model))
-    busy = f"-save_model {opt.save_model}: another run is writing there; wait for it, or take another name"
-    with only_one(os.path.join(directory, f".{name}.lock"), busy):
+    with runs.alone_at(opt.save_model):
         trainer = build(opt, Data.load(opt.data))
         if trainer.is_over:
             logger.info("Nothing is left to do: %d steps are trained already.", trainer.optimizer.step)
@@ -85,23 +86,42 @@ def build(opt: Any, data: Data) -> Trainer:
             opt.train_steps,
             opt.save_model,
         )
+    trainer.contents = contents(data, train_part, valid_part)
     remove_remains(opt.save_model)
     if found is not None:
         with taken_from(found["path"], "the state of training"):
+            check_contents(opt, found["training"].get("contents", {}), trainer.contents)
             optimizer.load_state_dict(found["optim"])
             trainer.load_state_dict(found["training"])
         if count := count_not_finite(model.parameters()):
             logger.warning("%s: %d of its parameters are not finite numbers.", found["path"], count)
         steps = steps_of_run(opt.save_model, trainer.progress.began, optimizer.step, checkpoint.load)
         saver.go_on(steps, int(trainer.progress.best["step"]), found["training"]["passing"])
-    elif earlier := checkpoints_of(opt.save_model):
-        logger.warning(
-            "%d checkpoints of an earlier run, up to step %d, have the names of this -save_model; those of "
-            "the same steps are replaced. (-resume would go on with it.)",
-            len(earlier),
-            max(earlier),
-        )
+    else:
+        trainer.progress.began = runs.begin(opt, saver, checkpoint.load)
     return trainer
+
+
+def contents(data: Data, train: Part, valid: Part) -> dict[str, str]:
+    """Digests of what a run is trained and validated on, by what they are of, in words."""
+    found = {}
+    for name, part in (("training", train), ("validation", valid)):
+        digest = hashlib.sha256()
+        for column in vars(part.columns).values():
+            digest.update(column.tobytes())
+        found[f"{name} questions"] = digest.hexdigest()
+    return {**found, "features": fingerprint(os.path.join(data.store.directory, FEATURES))}
+
+
+def check_contents(opt: Any, before: dict[str, str], now: dict[str, str]) -> None:
+    """Refuse to go on with other data of the same size; checkpoints of version 0.1 know nothing of them.
+
+    Raises:
+        UserError: names what is not as it was.
+    """
+    for name, digest in before.items():
+        if now.get(name) != digest:
+            raise UserError(f"-data {opt.data}: not the {name} that the run began with")
 
 
 def find_checkpoint(opt: Any) -> dict[str, Any] | None:

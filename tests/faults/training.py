@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from onmt_varattn.files import temporary_start
 from onmt_varattn.nmt import checkpoint
 
 ROOT = Path(__file__).parent.parent.parent
@@ -126,7 +127,7 @@ def while_saving(runs):
 
     def stop(process, name):
         while process.poll() is None:
-            if any(runs.directory.glob(f".{name}_step_*.tmp")):
+            if any(runs.directory.glob(f"{temporary_start(f'{name}_step_0.pt')}*")):
                 process.kill()
                 process.wait()
                 return True

@@ -228,8 +228,11 @@ def test_samples_are_refused_for_models_without_mixtures(model, toy, tmp_path, c
 
 
 def test_kmax_is_refused_for_relaxed_and_stock_models(data, toy, tmp_path, capsys):
-    for flags in ("-attention relaxed", "-rnn_size 8 -enc_rnn_size 8 -dec_rnn_size 8"):
-        model = run(data, tmp_path, flags)
+    for name, flags in (
+        ("ours", "-attention relaxed"),
+        ("stock", "-rnn_size 8 -enc_rnn_size 8 -dec_rnn_size 8"),
+    ):
+        model = run(data, tmp_path, flags, name)
         capsys.readouterr()
         words = f"-model {model} -src {toy}/test.de -output {tmp_path}/out -kmax 2"
         assert call(translate.main, *words.split()) == 2
@@ -421,6 +424,6 @@ def test_metrics_go_into_a_new_directory_and_a_bad_one_is_refused(data, tmp_path
     run(data, tmp_path, f"-attention soft -metrics_file {tmp_path}/new/metrics.jsonl")
     assert (tmp_path / "new/metrics.jsonl").exists()
     capsys.readouterr()
-    words = f"-config {data}.yaml {SIZES} -attention soft -metrics_file {tmp_path}/m.log/x -save_model {tmp_path}/m"
+    words = f"-config {data}.yaml {SIZES} -attention soft -metrics_file {tmp_path}/m.log/x -save_model {tmp_path}/n"
     assert call(train.main, *words.split()) == 2
     assert "cannot be written" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from onmt_varattn import saving
 from onmt_varattn.bin import train
 from onmt_varattn.nmt import checkpoint, loss
 from onmt_varattn.nmt.data import Share
@@ -273,12 +275,67 @@ def test_a_run_that_began_from_another_model_is_resumed_too(model, data, tmp_pat
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_checkpoints_of_an_earlier_run_are_not_mistaken_for_this_ones(data, tmp_path, at_step, capsys):
+def test_a_second_run_does_not_write_over_the_first(data, tmp_path, capsys):
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    capsys.readouterr()
+    for flags, said in (
+        (
+            [],
+            f"error: {tmp_path}/m_step_9.pt exists; use -resume to go on with its run, -overwrite to replace it",
+        ),
+        (["-train_from", tmp_path / "m_step_9.pt"], f"error: {tmp_path}/m_step_9.pt exists; use -resume"),
+        (["-resume", "-overwrite"], "error: -resume goes on with a run and -overwrite replaces it; give one"),
+        (["-overwrite", "-valid_steps", "0"], "error: -valid_steps 0 must be at least 1"),
+    ):
+        assert call(train.main, *words(data, tmp_path / "m"), *flags) == 2
+        assert said in (error := capsys.readouterr().err)
+        assert error.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_that_replaces_another_leaves_nothing_of_it(data, tmp_path):
+    assert call(train.main, *words(data, tmp_path / "whole")) == 0
+    assert call(train.main, *words(data, tmp_path / "m"), "-seed", "9", "-train_steps", "44") == 0
+    assert call(train.main, *words(data, tmp_path / "m"), "-overwrite") == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "m")
+    left = {name: sorted(path.name for path in tmp_path.glob(f"{name}_*")) for name in ("whole", "m")}
+    assert [name.replace("whole", "m") for name in left["whole"]] == left["m"]
+
+
+def test_the_checkpoint_that_a_run_starts_from_is_not_removed_with_its_run(data, tmp_path):
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "18") == 0
+    origin = f"{tmp_path}/m_step_9.pt"
+    before = Path(origin).read_bytes()
+    run = [*words(data, tmp_path / "m"), "-train_from", origin, "-overwrite", "-train_steps", "12"]
+    assert call(train.main, *run) == 0
+    assert sorted(saving.checkpoints_of(str(tmp_path / "m"))) == [9, 10, 12]
+    assert Path(origin).read_bytes() == before
+
+
+def test_a_run_that_takes_a_model_over_is_not_that_models_run(model, data, tmp_path):
+    """With -resume, too, -train_from is where a new run begins: its best validation is its own."""
+    flags = f"-config {data}.yaml {RUN} -train_from {model} -attention variational -reset_optim all -resume"
+    words = [*flags.split(), "-save_model", tmp_path / "m", "-valid_steps", "4", "-train_steps", "5"]
+    assert call(train.main, *words) == 0
+    assert checkpoint.load(f"{tmp_path}/m_step_5.pt")["training"]["best"]["step"] == 4
+    assert os.readlink(tmp_path / "m_best.pt") == "m_step_4.pt"
+
+
+def test_checkpoints_of_an_earlier_run_are_not_mistaken_for_this_ones(data, tmp_path, at_step, monkeypatch):
     assert call(train.main, *words(data, tmp_path / "m"), "-seed", "9") == 0
+    kept = {path: path.read_bytes() for path in tmp_path.glob("m_step_*.pt")}
+    assert sorted(saving.checkpoints_of(str(tmp_path / "m"))) == [9, 18, 27, 36, 40]
     at_step(13, told_to_stop(signal.SIGTERM))
-    assert call(train.main, *words(data, tmp_path / "m")) == 143
-    said = capsys.readouterr().err
-    assert "checkpoints of an earlier run, up to step 40, have the names of this -save_model" in said
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.Saver, "_remove_replaced", lambda *_: None)  # it is killed before that
+        patch.setattr(time, "time", lambda: 1.0)  # the clock went back
+        assert call(train.main, *words(data, tmp_path / "m"), "-overwrite") == 143
+    assert {path for path in kept if path.read_bytes() == kept[path]} > {tmp_path / "m_step_40.pt"}
+    assert [checkpoint.load(f"{tmp_path}/m_step_{step}.pt")["training"]["began"] for step in (40, 13)] == [
+        1,
+        2,
+    ]
     assert call(train.main, *words(data, tmp_path / "m"), "-resume") == 0
     assert call(train.main, *words(data, tmp_path / "whole")) == 0
     assert_same_run(tmp_path / "whole", tmp_path / "m")
@@ -295,6 +352,23 @@ def test_two_runs_do_not_write_to_one_place(data, tmp_path, at_step):
     assert_same_run(tmp_path / "whole", tmp_path / "m")
 
 
+def test_two_runs_do_not_write_to_one_place_that_was_made_again(data, tmp_path, at_step):
+    place = tmp_path / "place"
+    command = [sys.executable, str(ROOT / "train.py"), *words(data, place / "m")]
+    others = []
+
+    def make_again():
+        shutil.rmtree(place)
+        place.mkdir()
+        others.append(subprocess.run(command, cwd=ROOT, capture_output=True, text=True))
+
+    at_step(15, make_again)
+    assert call(train.main, *words(data, place / "m")) == 0
+    assert others[0].returncode == 2
+    assert "m: another run is writing there; wait for it, or take another name" in others[0].stderr
+    assert sorted(saving.checkpoints_of(str(place / "m"))) == [18, 27, 36, 40]
+
+
 def test_broken_checkpoints_are_told_from_none(data, tmp_path, capsys):
     assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
     before = (tmp_path / "m.metrics.jsonl").read_bytes()
@@ -308,7 +382,7 @@ def test_broken_checkpoints_are_told_from_none(data, tmp_path, capsys):
 def test_metrics_of_an_earlier_run_are_moved_aside(data, tmp_path):
     assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
     before = (tmp_path / "m.metrics.jsonl").read_bytes()
-    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9") == 0
+    assert call(train.main, *words(data, tmp_path / "m"), "-train_steps", "9", "-overwrite") == 0
     assert (
         (tmp_path / "m.metrics.jsonl.old").read_bytes()
         == before

@@ -73,7 +73,8 @@ def test_it_trains_resumes_and_translates_raw_text(stock, data, toy, tmp_path):
     assert not hasattr(checkpoint.load(f"{tmp_path}/stock.pt")["opt"], "attention")
     words = f"-config {data}.yaml {STEPS} -attention marginal -valid_steps 99 -save_model {tmp_path}/m"
     assert call(train.main, *words.split(), "-train_steps", 3, "-train_from", tmp_path / "stock.pt") == 0
-    assert call(train.main, *words.split(), "-train_steps", 5, "-train_from", tmp_path / "m_step_3.pt") == 0
+    more = ["-train_steps", 5, "-train_from", tmp_path / "m_step_3.pt", "-overwrite"]
+    assert call(train.main, *words.split(), *more) == 0
     before, after = (checkpoint.load(f"{tmp_path}/m_step_{step}.pt") for step in (3, 5))
     assert after["optim"]["training_step"] == 6
     assert before["opt"].text_processing == after["opt"].text_processing is not None

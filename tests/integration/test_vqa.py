@@ -1,11 +1,14 @@
 """Training, scoring and asking models of visual question answering, from the command line on."""
 
 import dataclasses
+import glob
 import json
 import math
 import os
 import re
+import shutil
 import signal
+import tempfile
 
 import numpy as np
 import pytest
@@ -476,6 +479,78 @@ def test_questions_that_a_model_was_chosen_by_are_not_scored_as_others(data, tra
     assert train(data, prefix, run="-train_steps 2") == 0
     assert train(other, prefix, f"{SAMPLED} -resume", run="-train_steps 3") == 2
     assert "not the training and validation questions that the run began with" in capsys.readouterr().err
+
+
+def test_features_of_the_same_size_are_not_taken_for_others(data, tmp_path, capsys):
+    prefix, own = str(tmp_path / "m"), str(tmp_path / "data")
+    for path in glob.glob(f"{data}.*"):
+        (shutil.copytree if os.path.isdir(path) else shutil.copy)(path, path.replace(data, own))
+    assert train(own, prefix, run="-train_steps 2") == 0
+    assert train(data, prefix, f"{SAMPLED} -resume", run="-train_steps 3") == 0
+    with open(f"{own}.features/features.bin", "r+b") as file:
+        file.write(b"\0\0\0\0")
+    assert train(own, prefix, f"{SAMPLED} -resume", run="-train_steps 4") == 2
+    assert f"-data {own}: not the features that the run began with" in capsys.readouterr().err
+    arrays = dict(np.load(f"{data}.train.npz"))
+    arrays["votes"][0] += 1
+    np.savez(f"{own}.train.npz", **arrays)
+    assert train(own, prefix, f"{SAMPLED} -resume", run="-train_steps 4") == 2
+    assert f"-data {own}: not the training questions that the run began with" in capsys.readouterr().err
+
+
+def test_a_run_is_replaced_only_if_that_is_asked_for(data, tmp_path, capsys):
+    prefix, whole = str(tmp_path / "m"), str(tmp_path / "whole")
+    assert (
+        train(data, prefix, f"{SAMPLED} -seed 9", run=RUN.replace("-train_steps 30", "-train_steps 33")) == 0
+    )
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert train(data, prefix) == 2
+    said = capsys.readouterr().err
+    assert f"{prefix}_step_33.pt exists; use -resume to go on with its run, -overwrite to replace it" in said
+    assert train(data, prefix, f"{SAMPLED} -overwrite -resume") == 2
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert train(data, prefix, f"{SAMPLED} -overwrite") == 0
+    assert train(data, whole) == 0
+    assert same(content(whole), content(prefix)) == []
+    assert metrics(whole) == metrics(prefix)
+    assert checkpoint.load(f"{prefix}_step_30.pt")["training"]["began"] == 2
+    steps = [sorted(checkpoint.saving.checkpoints_of(name)) for name in (whole, prefix)]
+    assert steps[0] == steps[1]
+
+
+def test_the_run_that_began_last_is_resumed_whatever_the_clock_said(data, tmp_path, capsys):
+    prefix = str(tmp_path / "m")
+    assert train(data, prefix, run="-train_steps 9") == 0
+    found = checkpoint.load(f"{prefix}_step_9.pt")
+    found["training"]["began"] = 4e9  # as version 0.1 wrote it, with a clock that was far ahead
+    checkpoint.saving.write(found, f"{prefix}_step_9.pt")
+    shutil.copy(f"{prefix}_step_9.pt", tmp_path / "kept")
+    assert train(data, prefix, f"{SAMPLED} -overwrite", run="-train_steps 3") == 0
+    shutil.copy(tmp_path / "kept", f"{prefix}_step_9.pt")
+    assert train(data, prefix, f"{SAMPLED} -resume", run="-train_steps 4") == 0
+    assert f"-resume: going on from {prefix}_step_3.pt" in capsys.readouterr().err
+
+
+def test_scores_that_cannot_be_written_are_saved_elsewhere(data, trained, tmp_path, monkeypatch, capsys):
+    words = f"-model {trained} -data {data} -part valid".split()
+    assert call(vqa_evaluate.main, *words, "-json", tmp_path / "good") == 0
+    printed = capsys.readouterr().out
+    replace = os.replace
+
+    def fail(temporary, path):
+        if str(path) == f"{tmp_path}/lost":
+            raise OSError(28, "No space left on device")
+        replace(temporary, path)
+
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        assert call(vqa_evaluate.main, *words, "-json", tmp_path / "lost") == 1
+    shown = capsys.readouterr()
+    assert shown.out == printed
+    place = shown.err.splitlines()[-1].split("is saved in ")[1]
+    assert json.load(open(place)) == json.load(open(tmp_path / "good"))
 
 
 def test_a_run_that_moved_goes_on(data, tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from onmt_varattn.bin import vqa_preprocess
-from onmt_varattn.files import only_one
+from onmt_varattn.locking import only_one
 from onmt_varattn.vqa import building
 from onmt_varattn.vqa.answers import normalise
 from onmt_varattn.vqa.data import Data

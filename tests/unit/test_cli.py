@@ -1,5 +1,7 @@
 """Command lines: what is unknown or makes no sense is refused, in one line, with exit code 2."""
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +14,7 @@ from onmt_varattn.bin.translate import translate_parser
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from tests import models
+from tests.conftest import ROOT
 
 TRAIN = ["-data", "x", "-src_vocab", "y"]
 TRANSLATE = ["-model", "m", "-src", "s"]
@@ -203,3 +206,92 @@ def test_help_tells_a_default_once(capsys):
     assert "A. (default: 3)" in text
     assert "B. Default: that of -a." in text
     assert text.count("efault") == 2
+
+
+PROGRAM = """
+import sys
+from onmt_varattn.cli import Parser, run
+from onmt_varattn.files import stream_lines
+
+def large():
+    for _ in range(10_000):
+        print("one line of many")
+
+def copy():
+    for line in stream_lines(sys.stdin, "standard input"):
+        print(line, flush=True)
+
+def ask_for_help():
+    parser = Parser(prog="x")
+    for number in range(500):  # more than is kept to be printed later
+        parser.add(f"-option{number}", help="An option.")
+    parser.parse_args(["-h"])
+
+run({"small": lambda: print("x"), "large": large, "copy": copy, "help": ask_for_help}[sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        *((f"{what} > /dev/full", "output: cannot be written: No space left") for what in ("small", "large", "help")),
+        *((f"{what} >&-", "output: cannot be written: Bad file descriptor") for what in ("small", "large", "help")),
+        ("copy < /dev/stdin > /dev/full", "output: cannot be written: No space left"),
+        ("copy <&-", "input: cannot be read: Bad file descriptor"),
+        ("copy <&- >&-", "input: cannot be read: Bad file descriptor"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_cannot_be_used_is_one_sentence(command, reason, unbuffered):
+    """Python's own way is a traceback, silence, or exit code 120 after all seemed well."""
+    done = subprocess.run(
+        ["bash", "-c", f'"$1" -c "$2" {command}', "bash", sys.executable, PROGRAM],
+        input="a line\n",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert f"-c: standard {reason}" in done.stderr
+
+
+def test_a_full_disk_is_one_sentence_wherever_it_is_met(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["onmt_train"])
+
+    def command():
+        with open("/dev/full", "w") as file:
+            file.write("x")
+
+    with pytest.raises(SystemExit) as stop:
+        run(command)
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == "onmt_train: a file: cannot be written: No space left on device\n"
+    with pytest.raises(FileNotFoundError):  # a mistake of ours, whose place must be seen
+        run(lambda: open("/nowhere/at/all"))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_seen_enough_is_no_failure(unbuffered):
+    done = subprocess.run(
+        ["bash", "-c", '"$1" -c "$2" large | head -1; echo "${PIPESTATUS[0]}"', "", sys.executable, PROGRAM],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert (done.stdout, done.stderr) == ("one line of many\n0\n", "")
+
+
+def test_without_standard_error_results_are_as_ever():
+    done = subprocess.run(
+        ["bash", "-c", '"$1" -c "$2" small 2>&-', "", sys.executable, PROGRAM], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "x\n")
+
+
+def test_every_command_is_run_by_the_one_function_that_keeps_all_this():
+    commands = sorted((ROOT / "onmt_varattn/bin").glob("[a-z]*.py"))
+    assert len(commands) > 15
+    for path in [*commands, ROOT / "onmt_varattn/__main__.py"]:
+        main = path.read_text().split("def main(", 1)[1].split("\ndef ", 1)[0]
+        assert "    run(lambda: " in main, path

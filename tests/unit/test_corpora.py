@@ -9,11 +9,13 @@ import random
 import re
 import tarfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from onmt_varattn.corpora import cleaning
+from onmt_varattn.corpora import cleaning, download, reading
+from onmt_varattn.corpora import unpack as unpacking
 from onmt_varattn.corpora.cleaning import Cleaning, Tokenizer, tokenized
 from onmt_varattn.corpora.download import fetch
 from onmt_varattn.corpora.reading import FORMS, stream_lines
@@ -29,8 +31,10 @@ class Server(http.server.ThreadingHTTPServer):
     """Serves files from memory.
 
     `cuts` are the numbers of bytes after which the next answers break off; `asked` are the ranges
-    that requests asked for.
+    that requests asked for; `pause` is the time between two bytes, in seconds.
     """
+
+    pause = 0.0
 
     def __init__(self, files, ranges=True):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -56,6 +60,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]
+        if self.server.pause:
+            with contextlib.suppress(OSError):  # the client has gone
+                for place in range(len(rest)):
+                    self.wfile.write(rest[place : place + 1])
+                    time.sleep(self.server.pause)
+            return
         self.wfile.write(rest[: self.server.cuts.pop(0)] if self.server.cuts else rest)
 
     def log_message(self, *args):
@@ -123,6 +133,34 @@ def test_a_stopped_download_goes_on_in_the_next_run(place):
         assert got(place)
 
 
+def test_a_server_that_sends_a_byte_at_a_time_is_given_up(place):
+    with serving({"a.tgz": CONTENT}) as server:
+        server.cuts = [1] * 1000
+        with pytest.raises(UserError, match=r"closed early; 5 bytes are in .*a.tgz.part: run again"):
+            fetch(f"{server.address}/a.tgz", **place)
+        assert len(server.asked) == download.TRIES
+        server.cuts = []
+        assert fetch(f"{server.address}/a.tgz", **place) == SHA256
+
+
+def test_connections_that_bring_enough_do_not_count(place, monkeypatch):
+    monkeypatch.setattr(download, "PROGRESS", 4000)
+    with serving({"a.tgz": CONTENT}) as server:
+        server.cuts = [10, 10, 10, 10, 5000] * 4
+        assert fetch(f"{server.address}/a.tgz", **place) == SHA256
+
+
+def test_a_connection_that_trickles_is_closed(place, monkeypatch):
+    monkeypatch.setattr(download, "PATIENCE", 0.05)
+    monkeypatch.setattr(Server, "pause", 0.02)
+    with serving({"a.tgz": CONTENT}) as server:
+        with pytest.raises(
+            UserError, match=r"less than 65,536 bytes in 0 s; [0-9]+ bytes are in .*a.tgz.part"
+        ):
+            fetch(f"{server.address}/a.tgz", **place)
+        assert len(server.asked) == download.TRIES
+
+
 def test_a_server_without_ranges_starts_anew(place):
     Path(f"{place['path']}.part").write_bytes(b"x" * 20_000)
     with serving({"a.tgz": CONTENT}, ranges=False) as server:
@@ -173,6 +211,15 @@ def test_without_a_published_checksum_the_first_is_recorded(place, capsys):
         server.files["a.tgz"] = b"another"
         with pytest.raises(UserError, match=rf"not {SHA256}, which {place['record']} has from an earlier"):
             fetch(f"{server.address}/a.tgz", **place)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"a.tgz", b"\xff\xfe", SHA256[:-1].encode(), b"x" * 64])
+def test_a_record_without_a_checksum_is_named(place, content):
+    place["checksum"] = None
+    Path(place["path"]).write_bytes(CONTENT)
+    Path(place["record"]).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{place['record']}: no SHA-256 checksum in it; delete it"):
+        fetch("", **place)
 
 
 def test_what_cannot_be_downloaded_is_said(place):
@@ -226,6 +273,35 @@ def test_malicious_archives_are_refused(tmp_path, files, message):
     assert not (tmp_path / "deep/out/d").is_symlink()
 
 
+@pytest.mark.parametrize("wanted", ["d/zeros", "d/one"], ids=["wanted", "in the way"])
+@pytest.mark.parametrize(
+    "limits", [{"MOST_TIMES": 20, "SMALL": 1000}, {"MOST_BYTES": 900_000}], ids=["ratio", "size"]
+)
+def test_archives_that_become_too_large_are_refused(tmp_path, monkeypatch, limits, wanted):
+    tar(tmp_path / "a.tgz", {"d/zeros": "0" * 1_000_000, "d/one": "1"})
+    assert unpack(str(tmp_path / "a.tgz"), [wanted], str(tmp_path / "fine"))
+    for name, limit in limits.items():
+        monkeypatch.setattr(unpacking, name, limit)
+    with pytest.raises(UserError, match=r"a.tgz is not safe to unpack: it becomes more than [0-9,]+ bytes"):
+        unpack(str(tmp_path / "a.tgz"), [wanted], str(tmp_path / "out"))
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
+def test_zeros_that_would_fill_the_disk_are_refused(tmp_path):
+    tar(tmp_path / "a.tgz", {"d/one": "\0" * (70 << 20)})
+    assert (tmp_path / "a.tgz").stat().st_size < 1 << 20
+    with pytest.raises(UserError, match="it becomes more than 67,108,864 bytes"):
+        unpack(str(tmp_path / "a.tgz"), ["d/one"], str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_name_that_fills_the_memory_is_refused(tmp_path, form):
+    with tarfile.open(tmp_path / "a.tgz", "w:gz", format=form) as archive:
+        archive.addfile(tarfile.TarInfo("d/" + "x" * (20 << 20)))
+    with pytest.raises(UserError, match=r"a member's name has 20,9[0-9,]+ bytes"):
+        unpack(str(tmp_path / "a.tgz"), ["d/one"], str(tmp_path / "out"))
+
+
 @pytest.mark.parametrize("keep", [0.9, 0.3, 0.0])
 def test_damaged_archives_are_named(tmp_path, keep):
     tar(tmp_path / "a.tgz", {"d/one": "".join(map(str, range(5000))), "d/two": "2"})
@@ -276,6 +352,15 @@ def test_lines_end_at_line_feeds_only(tmp_path):
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(UserError, match="line 2: not UTF-8"):
         list(stream_lines(str(path)))
+
+
+def test_a_line_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LONGEST", 10)
+    (tmp_path / "a").write_bytes(b"short\n" + b"0123456789\n" + b"x" * 9 + b"\n")
+    with pytest.raises(UserError, match="a, line 2: longer than 10 bytes"):
+        list(stream_lines(str(tmp_path / "a")))
+    (tmp_path / "a").write_bytes(b"012345678\n" * 2 + b"x" * 10)
+    assert [len(line) for line in stream_lines(str(tmp_path / "a"))] == [9, 9, 10]
 
 
 def test_tokens():

@@ -1,5 +1,6 @@
 """Training data: OpenNMT's batches, in shares, from any position."""
 
+import copy
 import functools
 import operator
 import random
@@ -146,6 +147,27 @@ def test_a_position_says_when_it_does_not_fit(files, caplog):
     with open(files / "big.src", "a") as file:
         file.write("a b\n")
     TrainingData(reader(files), World()).load_state_dict(data.state_dict())
+    assert "not those of the checkpoint" in caplog.text
+
+
+def test_a_file_of_the_same_size_is_not_taken_for_another(files, caplog):
+    state = TrainingData(reader(files), World()).state_dict()
+    TrainingData(reader(files), World()).load_state_dict(state)
+    assert "not those of the checkpoint" not in caplog.text
+    path = files / "small.tgt"
+    path.write_text(path.read_text()[::-1].strip() + "\n")
+    TrainingData(reader(files), World()).load_state_dict(state)
+    assert "The training files are not those of the checkpoint: its place in them is kept." in caplog.text
+
+
+def test_a_checkpoint_of_version_0_1_knows_paths_and_sizes(files, caplog):
+    state = copy.deepcopy(TrainingData(reader(files), World()).state_dict())
+    for corpus in state["settings"]["files"].values():
+        corpus[:] = [[path, size] for path, size, _ in corpus]
+    TrainingData(reader(files), World()).load_state_dict(state)
+    assert "not those of the checkpoint" not in caplog.text
+    state["settings"]["files"]["big"][1][1] += 1
+    TrainingData(reader(files), World()).load_state_dict(state)
     assert "not those of the checkpoint" in caplog.text
 
 

@@ -5,8 +5,17 @@ import stat
 
 import pytest
 
-from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, read_lines, read_parallel
+from onmt_varattn import files
+from onmt_varattn.errors import FailedError, UserError
+from onmt_varattn.files import (
+    atomic_write,
+    atomic_write_all,
+    check_writable,
+    fingerprint,
+    read_lines,
+    read_parallel,
+    write_result,
+)
 
 
 def test_only_line_feeds_end_lines(tmp_path):
@@ -75,3 +84,86 @@ def test_parallel_files_have_as_many_lines(tmp_path):
         read_parallel(str(tmp_path / "a"), str(tmp_path / "c"))
     with pytest.raises(UserError, match="empty: the file is empty"):
         read_parallel(str(tmp_path / "empty"), str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "\u6a21" * 85, "a" + "\u00e9" * 127])  # 255 bytes each
+def test_the_longest_names_can_be_written(tmp_path, name):
+    check_writable(str(tmp_path / name))
+    with atomic_write(str(tmp_path / name)) as file:
+        file.write("whole")
+    assert os.listdir(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "whole"
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "\u6a21" * 86, "to be made/" + "x" * 256, "x" * 256 + "/y"])
+def test_longer_names_are_refused_before_work_starts(tmp_path, name):
+    with pytest.raises(UserError, match="cannot be written: File name too long"):
+        check_writable(str(tmp_path / name))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_device_is_not_replaced():
+    with pytest.raises(UserError, match="/dev/null: cannot be written: it is no regular file"):
+        check_writable("/dev/null")
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """The system's directory for temporary files, empty; and a file in the way of a result's directory."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "gone").write_text("")
+    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+@pytest.mark.parametrize("content", ["Ergebnis \u2028\n", b"\x89PNG"])
+@pytest.mark.parametrize("name", ["a.txt", "x" * 255])
+def test_a_result_that_cannot_be_written_is_saved_elsewhere(tmp_path, elsewhere, content, name):
+    with pytest.raises(FailedError, match="cannot be written: Not a directory") as failed:
+        write_result(str(tmp_path / "gone" / "below" / name), content)
+    place = str(failed.value).split("is saved in ")[1]
+    assert place.startswith(str(elsewhere))
+    with open(place, "rb") as file:
+        assert file.read() == (content.encode() if isinstance(content, str) else content)
+
+
+def test_a_result_that_fits_nowhere_is_printed(tmp_path, elsewhere, capsys):
+    elsewhere.rmdir()
+    with pytest.raises(FailedError, match="what should be in it is printed above"):
+        write_result(str(tmp_path / "gone" / "a"), "eins\nzwei\n")
+    assert capsys.readouterr().err == "eins\nzwei\n"
+
+
+def test_results_in_several_files_are_saved_elsewhere_together(tmp_path, elsewhere, monkeypatch):
+    replace, often = os.replace, iter(range(2))
+
+    def fail(one, other):
+        if next(often, None) == 1:
+            raise OSError(28, "No space left on device")
+        replace(one, other)
+
+    monkeypatch.setattr(os, "replace", fail)
+    contents = {str(tmp_path / "new" / name): name * 3 for name in "abc"}
+    with pytest.raises(FailedError, match="cannot be written: No space left on device") as failed:
+        atomic_write_all(contents)
+    place = str(failed.value).split("is saved in ")[1]
+    assert {name: open(f"{place}/{name}").read() for name in os.listdir(place)} == {
+        name: name * 3 for name in "abc"
+    }
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 1001, 50_000])
+def test_a_fingerprint_tells_files_of_one_size_apart(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(files, "WHOLE", 1000)
+    monkeypatch.setattr(files, "SAMPLES", 10)
+    monkeypatch.setattr(files, "SAMPLE", 20)
+    path = tmp_path / "a"
+    path.write_bytes(b"a" * size)
+    found = {fingerprint(str(path))}
+    places = {0, size - 1, size // 3} if 0 < size <= 1000 else {0, size - 1, (size - 20) * 4 // 9 + 5}
+    for place in places if size else ():
+        path.write_bytes(b"a" * place + b"b" + b"a" * (size - place - 1))
+        found.add(fingerprint(str(path)))
+    assert len(found) == (1 + len(places) if size else 1)
+    path.write_bytes(b"a" * (size + 1))
+    assert fingerprint(str(path)) not in found

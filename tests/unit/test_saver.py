@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from onmt_varattn import saving
+from onmt_varattn.files import atomic_write
 from onmt_varattn.nmt import checkpoint, resume
 from onmt_varattn.nmt.checkpoint import CheckpointSaver
 from onmt_varattn.nmt.world import World
@@ -200,6 +201,70 @@ def test_resume_goes_by_the_run_that_began_last(saver, tmp_path):
     assert saving.steps_of_run(prefix, 2.0, last=29, load=checkpoint.load) == [10]
 
 
+def test_runs_are_ordered_by_number_whatever_the_clock_said(saver, tmp_path, caplog):
+    prefix = str(tmp_path / "m")
+    saver().save(100, training={"began": 4e9})  # version 0.1, with a clock far ahead
+    assert saving.newest_good(prefix, checkpoint.load) == 100
+    assert saving.next_number(prefix, checkpoint.load) == 1
+    saver().save(50, training={"began": 9})
+    saver().save(40, training={"began": 10})
+    assert saving.newest_good(prefix, checkpoint.load) == 40
+    assert saving.next_number(prefix, checkpoint.load) == 11
+    assert saving.steps_of_run(prefix, 10, last=100, load=checkpoint.load) == [40]
+    assert saving.steps_of_run(prefix, 4e9, last=100, load=checkpoint.load) == [100]
+    assert "passes over" not in caplog.text
+
+
+@pytest.mark.parametrize("beginning", ["1", None, [1], True, float("nan"), -1, 0])
+def test_a_run_without_a_number_is_passed_over(saver, tmp_path, caplog, beginning):
+    saver().save(5, training={"began": beginning})
+    assert saving.newest_good(str(tmp_path / "m"), checkpoint.load) == 0
+    assert "m_step_5.pt, which does not say where training stood" in caplog.text
+    assert saving.next_number(str(tmp_path / "m"), checkpoint.load) == 1
+
+
+def test_an_earlier_run_is_replaced_only_once_there_is_something_in_its_place(saver, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    one = saver()
+    for step in (10, 20, 30):
+        one.save(step, best=20)
+    again = saver()
+    again.replace([one._path(step) for step in (10, 20, 30)])
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "write", full)
+        assert not again.save(20)
+    assert steps(tmp_path) == [10, 20, 30]
+    assert best(tmp_path) == "m_step_20.pt"
+    again.save(15)
+    assert steps(tmp_path) == [15]
+    assert not os.path.lexists(tmp_path / "m_best.pt")
+
+
+def test_an_earlier_run_that_cannot_be_removed_costs_no_training(saver, tmp_path, monkeypatch, caplog):
+    def refuse(path):
+        raise PermissionError(1, "Operation not permitted", path)
+
+    one, again = saver(), saver()
+    one.save(10)
+    again.replace([one._path(10)])
+    monkeypatch.setattr(saving, "_remove", refuse)
+    assert again.save(20)
+    assert "m_step_10.pt: of an earlier run, cannot be removed: Operation not permitted" in caplog.text
+
+
+def test_a_checkpoint_of_the_same_step_is_not_removed_with_the_run_it_replaces(saver, tmp_path):
+    one = saver()
+    for step in (10, 20):
+        one.save(step, best=10)
+    again = saver()
+    again.replace([one._path(step) for step in (10, 20)])
+    again.save(10, best=10)
+    assert steps(tmp_path) == [10]
+    assert best(tmp_path) == "m_step_10.pt"
+
+
 def test_resume_stands_for_the_checkpoint_it_finds(saver, tmp_path, capsys):
     opt = models.options(f"-save_model {tmp_path}/m -resume")
     assert not resume.find_checkpoint(opt, World())
@@ -208,6 +273,22 @@ def test_resume_stands_for_the_checkpoint_it_finds(saver, tmp_path, capsys):
     assert opt.train_from == f"{tmp_path}/m_step_5.pt"
     assert "there is no" in (said := capsys.readouterr().err)
     assert f"going on from {opt.train_from}" in said
+
+
+@pytest.mark.parametrize("name", ["m", "m7", "\u6a21" * 70, "x" * 230, "m[1]*"], ids=range(5))
+def test_what_a_killed_save_left_is_found_whatever_its_name(tmp_path, monkeypatch, name):
+    def kill(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", kill)
+        patch.setattr(os, "unlink", lambda path: None)  # who is killed cannot clean up
+        for saved in (f"{name}_step_5", f"{name}_step_123456", "other_step_5", f"{name[1:]}8_step_5"):
+            with pytest.raises(KeyboardInterrupt), atomic_write(str(tmp_path / f"{saved}.pt"), "wb") as file:
+                file.write(b"half")
+    assert len(list(tmp_path.iterdir())) == 4
+    saving.remove_remains(str(tmp_path / name))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_what_a_killed_save_left_is_removed_and_nothing_else(tmp_path):

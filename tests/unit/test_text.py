@@ -234,3 +234,28 @@ def test_a_sentence_knows_the_words_its_tokens_are_parts_of():
     assert len(sentence.words) == len(sentence.tokens)
     assert set(sentence.words) == {0, 1, 2}
     assert side.sentence("  ") == Sentence([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("subword", "model", "said"),
+    [
+        ("bpe", "#version: 0.2\na b\na b c\n", "its merges cannot be read: invalid line 3 in BPE codes file: a b c"),
+        ("bpe", "#version: two\na b\n", "its merges cannot be read"),
+        ("bpe", "#version: 0.2\n", "its merges cannot be read"),
+        ("bpe", "", "its subword model is empty"),
+        ("sentencepiece", "bm8gbW9kZWw=", "its sentencepiece model cannot be read"),
+        ("sentencepiece", "no base64!", "its sentencepiece model cannot be read"),
+        ("sentencepiece", "", "its subword model is empty"),
+    ],
+)  # fmt: skip
+def test_a_damaged_subword_model_is_told_with_its_file(tmp_path, capfd, subword, model, said):
+    """subword-nmt would end the program, at the first sentence."""
+    values = TextProcessing(TextSide(), TextSide(subword=subword, model=model)).to_dict()
+    path = tmp_path / "text.json"
+    path.write_text(json.dumps(values))
+    for read in (lambda: TextProcessing.load(str(path)), lambda: TextProcessing.from_dict(values, str(path))):
+        with pytest.raises(UserError, match=re.escape(said)) as error:
+            read()
+        assert str(error.value).startswith(f"{path}: ")
+        assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""

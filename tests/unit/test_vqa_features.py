@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.vqa import regions as regions_module
 from onmt_varattn.vqa import tsv
 from onmt_varattn.vqa.features import LeftOut, Position, Regions, open_features
 from onmt_varattn.vqa.regions import DIFFERENT_COUNTS, NO_BOXES, NOT_FINITE
@@ -358,3 +359,60 @@ def test_a_changed_file_is_another(tmp_path):
         else:
             write_tsv(tmp_path / name, draw([1, 2], seed=2))
         assert open_features(str(tmp_path / name)).identity() != before
+
+
+@pytest.mark.parametrize("name", ["a.h5", "groups.h5", "a.npz", "directory"])
+def test_arrays_that_would_fill_the_memory_are_refused_before_they_are_read(tmp_path, monkeypatch, name):
+    """A small file may hold them: zeros pack well, and HDF5 need not store them at all."""
+    monkeypatch.setattr(regions_module, "MOST_BYTES", 100_000)
+    path = tmp_path / name
+    boxes, features = np.zeros((300, 4), "<f4"), np.zeros((300, 100), "<f4")
+    if name == "directory":
+        path.mkdir()
+        np.savez_compressed(path / "7.npz", boxes=boxes, features=features)
+        assert (path / "7.npz").stat().st_size < 2000
+    elif name == "a.npz":
+        np.savez_compressed(
+            path, image_id=np.array([7]), num_boxes=np.array([300]), boxes=boxes, features=features
+        )
+    else:
+        with h5py.File(path, "w") as file:
+            group = file.create_group("7") if name == "groups.h5" else file
+            if group is file:
+                group["image_id"], group["num_boxes"] = [7], [300]
+            group.create_dataset("boxes", (300, 4), "<f4")
+            group.create_dataset("features", (300, 100), "<f4")
+    with pytest.raises(
+        UserError, match=r"12[0-9],[0-9]{3} bytes of features and boxes; at most 100,000 are read"
+    ):
+        items(path)
+
+
+def test_a_file_that_claims_endless_images_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("image_id", (10**12,), "<i8", chunks=(1000,))
+        file.create_dataset("boxes", (10**12, 9, 4), "<f4", chunks=(10, 9, 4))
+        file.create_dataset("features", (10**12, 9, 9), "<f4", chunks=(10, 9, 9))
+    assert (tmp_path / "a.h5").stat().st_size < 10_000
+    with pytest.raises(UserError, match="image_id has 8,000,000,000,000 bytes; at most"):
+        open_features(str(tmp_path / "a.h5"))
+
+
+def test_chunks_that_would_fill_the_memory_are_refused(tmp_path):
+    write_hdf5(tmp_path / "a.h5", flat_arrays(draw([7])))
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file.create_dataset("x", (1,), "<f8", chunks=(400_000_000,), maxshape=(None,), compression="gzip")
+    with pytest.raises(UserError, match="x is stored in chunks of 3,200,000,000 bytes"):
+        open_features(str(tmp_path / "a.h5"))
+
+
+def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path):
+    arrays = flat_arrays(draw([7, 8, 9], boxes=(4, 4)))
+    np.savez(tmp_path / "a.npz", **arrays)
+    content = (tmp_path / "a.npz").read_bytes()
+    assert content.count(b"(12, 4)") == 1
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive, zipfile.ZipFile(tmp_path / "b.npz", "w") as other:
+        for member in archive.namelist():
+            other.writestr(member, archive.read(member).replace(b"(12, 4), }   ", b"(12000, 4), }"))
+    with pytest.raises(UserError, match=r"boxes of shape \(12000, 4\) does not fit into 192 bytes"):
+        open_features(str(tmp_path / "b.npz"))
