@@ -104,6 +104,8 @@ class TextSide:
                 raise ValueError(f"{field.name} is not a {type(field.default).__name__}")
         if self.tokenize not in TOKENIZERS or self.subword not in SUBWORDS:
             raise ValueError(f"tokenize '{self.tokenize}' or subword '{self.subword}' is unknown")
+        if not re.fullmatch(r"[\w-]{0,40}", self.language):
+            raise ValueError(f"language {self.language[:40]!r} is not the code of one")
 
     def check(self) -> None:
         """See that there is a whole subword model where one is needed.
@@ -364,7 +366,12 @@ def _bpe(model: str) -> Any:
     try:
         with contextlib.redirect_stderr(message):
             return BPE(io.StringIO(model))
-    except (SystemExit, ValueError, IndexError):  # subword-nmt ends the program after a message of its own
+    except (
+        SystemExit,
+        ValueError,
+        IndexError,
+        NotImplementedError,
+    ):  # subword-nmt ends the program after a message of its own
         reason = " ".join(message.getvalue().split()).removeprefix("Error: ") or "no version number"
         raise ValueError(f"its merges cannot be read: {reason:.200}") from None
 

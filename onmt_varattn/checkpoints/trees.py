@@ -68,6 +68,11 @@ def is_text(value: Any) -> bool:
     return type(value) is str and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number from 0."""
+    return type(value) is int and value >= 0
+
+
 def like(value: Any, example: Any, name: str) -> Any:
     """A value out of a file, if it has the form of an example.
 

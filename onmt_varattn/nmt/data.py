@@ -18,6 +18,7 @@ from onmt.inputters.inputter import IterOnDevice
 from onmt.utils.logging import logger
 from torchtext.data import Batch, Dataset, Example
 
+from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import fingerprint
 from onmt_varattn.nmt.world import World
@@ -75,6 +76,10 @@ class Corpora:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; what was read is read over."""
+        state = like(state, {**self.state_dict(), "turns": []}, "place in the corpora")
+        counts = [state["turn"], *state["passes"].values(), *state["read"].values()]
+        if not self.corpora.keys() >= set(state["turns"]) or not all(map(is_count, counts)):
+            raise BrokenError("its place in the corpora is damaged")
         self.turns, self.turn = list(state["turns"]), state["turn"]
         self.passes, self.read = dict(state["passes"]), dict(state["read"])
         for name, corpus in self.corpora.items():
@@ -258,6 +263,10 @@ class TrainingData:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the next batch; if batches are cut otherwise now, with the first of its bucket."""
         self.stream = dict(state["stream"])
+        with own_stream(self.stream):
+            pass  # it is a state of our generators
+        if not is_count(state["done"]):
+            raise BrokenError("its place in the data is damaged")
         before, now = state["settings"], self._settings
         if not _same_files(before["files"], now["files"]):
             logger.warning("The training files are not those of the checkpoint: its place in them is kept.")

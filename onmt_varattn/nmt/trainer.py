@@ -13,7 +13,7 @@ import torch
 from onmt.utils import Statistics
 from onmt.utils.logging import logger
 
-from onmt_varattn.checkpoints.trees import like
+from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.errors import StoppedError, TrainingError
 from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
 from onmt_varattn.nmt.loss import TrainingLoss
@@ -364,6 +364,8 @@ class Trainer(onmt.Trainer):
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
         self.began = state["began"]
         self.best = like(state["best"], self.best, "best step")
+        if not is_count(self.best["step"]):
+            raise BrokenError("its best step is damaged")
         self.left_out = like(state["left_out"], self.left_out, "count of what was left out")
         set_early_stopping_state(self.earlystopper, state["early_stopping"])
         if "parameters" in state:

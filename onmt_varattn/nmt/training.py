@@ -143,7 +143,7 @@ def build(
         remove_remains(opt.save_model)
         if stood is not None:
             steps = steps_of_run(opt.save_model, trainer.began, optim.training_step - 1, checkpoints.load)
-            saver.go_on(steps, int(trainer.best["step"]), stood["passing"])
+            saver.go_on(steps, int(trainer.best["step"]), stood.get("passing"))
         else:
             trainer.began = runs.begin(opt, saver, checkpoints.load)
         if isinstance(trainer.report_manager, ReportManager) and trainer.report_manager.file:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from onmt_varattn.checkpoints.trees import like
+from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.errors import StoppedError, TrainingError
 from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.metrics import MetricsFile, means
@@ -249,6 +249,8 @@ class Trainer:
         """Go on from there."""
         fresh = {**vars(Progress()), "sums": {name: (0.0, 0) for name in state["sums"]}}
         self.progress = Progress(**like({name: state[name] for name in fresh}, fresh, "progress"))
+        if not is_count(self.progress.best["step"]):
+            raise BrokenError("its best step is damaged")
         set_model_stream(state["stream"], self.device)
         self.loss.take_up(state["carried"])
 

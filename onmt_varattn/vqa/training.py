@@ -96,7 +96,7 @@ def build(opt: Any, data: Data) -> Trainer:
         if count := count_not_finite(model.parameters()):
             logger.warning("%s: %d of its parameters are not finite numbers.", found["path"], count)
         steps = steps_of_run(opt.save_model, trainer.progress.began, optimizer.step, checkpoint.load)
-        saver.go_on(steps, int(trainer.progress.best["step"]), found["training"]["passing"])
+        saver.go_on(steps, int(trainer.progress.best["step"]), found["training"].get("passing"))
     else:
         trainer.progress.began = runs.begin(opt, saver, checkpoint.load)
     return trainer
