@@ -367,6 +367,6 @@ def test_results_are_compared_where_they_must_be_the_same(arena):
     job = Job("case", arena.goods.old["translation"], "translate", SAME)
     outcome = {**GOOD_OUTCOME, "code": 0, "stderr": "", "result": "another translation\n"}
     assert [kind for kind, _ in judge(job, outcome, arena.good)] == ["different"]
-    assert list(judge(job, {**outcome, "result": arena.good("translate")}, arena.good)) == []
+    assert list(judge(job, {**outcome, "result": arena.good(job)}, arena.good)) == []
     assert harness.MEMORY < 1 << 30
     assert isinstance(arena.goods.archive(), Archive)
