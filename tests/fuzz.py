@@ -38,7 +38,9 @@ def main() -> None:
     )
     parser.add_argument("-minutes", type=float, default=10, help="How long.")
     parser.add_argument("-seed", type=int, default=None, help="Of the first file. Default: by the clock.")
-    parser.add_argument("-output", type=Path, default=Path("findings"), help="Directory for findings.")
+    parser.add_argument(
+        "-output", type=Path, default=Path("runs/fuzz"), help="Directory for findings. Default: runs/fuzz."
+    )
     parser.add_argument(
         "-corpus",
         action="store_true",

@@ -1,7 +1,7 @@
 """A directory with all that trials need: a world, good files, a place for crafted ones, a witness."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Arena:
             old, {kind: path for kind, path in new.items() if is_tensors_file(path)}, self.witness
         )
         self._numbers = itertools.count()
-        self._good_results: dict[str, Any] = {}
+        self._good_results: dict[tuple[str, str], Any] = {}
 
     def make(self, case: Case) -> Path:
         """Write a case's file.
@@ -46,24 +46,24 @@ class Arena:
         case.make(self.goods, path)
         return path
 
-    def good(self, point: str) -> Any:
-        """The result of the good file at an entry point."""
+    def good(self, job: Job) -> Any:
+        """The result of the good file that a job's file was made from, at the same entry point."""
         if not self._good_results:
+            points = {"translation": ("load", "translate", "api", "align"), "vqa": ("vqa load",)}
             jobs = [
-                Job("good", self.goods.old[kind], name, SAFE)
-                for kind, names in (
-                    ("translation", ("load", "translate", "api", "align")),
-                    ("vqa", ("vqa load",)),
-                )
-                for name in names
+                Job(name, files[kind], point, SAFE)
+                for name, files in (("old", self.goods.old), ("new", self.goods.new))
+                for kind in points
+                if kind in files
+                for point in points[kind]
             ]
             for tried in harness.run(jobs, self.world, self.witness):
-                self._good_results[tried.job.point] = tried.outcome["result"]
-        return self._good_results.get(point)
+                self._good_results[tried.job.case, tried.job.point] = tried.outcome["result"]
+        return self._good_results.get(("new" if job.case.startswith("format: ") else "old", job.point))
 
-    def run(self, jobs: Sequence[Job], good: Callable[[str], Any] | None = None) -> Iterator[Tried]:
+    def run(self, jobs: Sequence[Job]) -> Iterator[Tried]:
         """Try jobs; see `harness.run`."""
-        return harness.run(jobs, self.world, self.witness, good or self.good)
+        return harness.run(jobs, self.world, self.witness, self.good)
 
     def jobs(self, cases: Sequence[Case], every_point: bool) -> tuple[list[Job], dict[str, str]]:
         """Files of cases at entry points.

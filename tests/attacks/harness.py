@@ -65,7 +65,7 @@ class Tried:
 
 
 def run(
-    jobs: Sequence[Job], world: Path, witness: Path, good: Callable[[str], Any] | None = None
+    jobs: Sequence[Job], world: Path, witness: Path, good: Callable[[Job], Any] | None = None
 ) -> Iterator[Tried]:
     """Try jobs one after the other.
 
@@ -73,7 +73,7 @@ def run(
         jobs: to try.
         world: the directory to try them in.
         witness: a directory that must stay empty.
-        good: the result of the good file at an entry point, for jobs that are to have the same.
+        good: the result of the good file of a job at its entry point, for those that are to have the same.
     """
     for number, outcome in _outcomes(jobs, world):
         job = jobs[number]
@@ -87,7 +87,7 @@ def run(
 
 
 def judge(
-    job: Job, outcome: dict[str, Any], good: Callable[[str], Any] | None = None
+    job: Job, outcome: dict[str, Any], good: Callable[[Job], Any] | None = None
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with an outcome: kinds and details."""
     if "died" in outcome:
@@ -112,7 +112,7 @@ def judge(
         yield "accepted", f"exit code {outcome['code']}: {outcome['stderr'].strip()[-100:]}"
     elif outcome["code"] != 0 and job.expected != SAFE:
         yield "sentence", f"exit code {outcome['code']}"
-    elif job.expected == SAME and good is not None and outcome["result"] != good(job.point):
+    elif job.expected == SAME and good is not None and outcome["result"] != good(job):
         yield "different", f"{outcome['result']!r:.100}"
 
 

@@ -4,6 +4,7 @@ All cases at all entry points take minutes and are slow; the rest takes one case
 functions, in translation, and at one more entry point in turn. `python -m tests.fuzz` goes on from there.
 """
 
+import contextlib
 import json
 import random
 from collections import Counter
@@ -17,7 +18,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.plugin import register
 from onmt_varattn.vqa import checkpoint as vqa_checkpoint
-from tests.attacks import conversion, exploit, harness, mutators, pickles, tensors_file
+from tests.attacks import conversion, exploit, harness, mutators, pickles, strict, tensors_file
 from tests.attacks.archives import Archive
 from tests.attacks.arena import Arena
 from tests.attacks.cases import REFUSED, SAFE, SAME, Goods, MissingError, corpus, one_of_each
@@ -210,6 +211,8 @@ def loads_data_or_nothing(path, kind, content):
     found, message = {}, f"{path}: "
     try:
         found = LOADERS[kind](str(path))
+        if tensors_file.is_tensors_file(path):
+            strict.read(content, kind)
     except UserError as error:
         message = str(error)
     assert strangers(found) == []
@@ -336,11 +339,18 @@ def test_cases_of_the_new_format_change_the_file(arena, tmp_path):
     goods = Goods(arena.goods.old, new, tmp_path)
     cases = [case for case in corpus() if case.group == "format" or case.name.endswith(", new)")]
     assert len(cases) > 500
-    unchanged = []
+    unchanged, valid = [], []
     for case in cases:
         case.make(goods, tmp_path / "made.pt")
-        if (tmp_path / "made.pt").read_bytes() == new[case.kind].read_bytes():
+        content = (tmp_path / "made.pt").read_bytes()
+        if content == new[case.kind].read_bytes():
             unchanged.append(case)
+        with contextlib.suppress(strict.BrokenRuleError):
+            strict.read(content, case.kind)
+            valid.append(case)
+    # A reader that keeps to the rules refuses what must be refused everywhere: so can the project's.
+    assert [case.name for case in valid if case.expected == REFUSED and not case.at] == []
+    assert len(valid) > 200  # those that only a look at the content tells
     assert [case.name for case in unchanged if case.expected == REFUSED] == []
     assert len(unchanged) < 12
 
@@ -367,6 +377,6 @@ def test_results_are_compared_where_they_must_be_the_same(arena):
     job = Job("case", arena.goods.old["translation"], "translate", SAME)
     outcome = {**GOOD_OUTCOME, "code": 0, "stderr": "", "result": "another translation\n"}
     assert [kind for kind, _ in judge(job, outcome, arena.good)] == ["different"]
-    assert list(judge(job, {**outcome, "result": arena.good("translate")}, arena.good)) == []
+    assert list(judge(job, {**outcome, "result": arena.good(job)}, arena.good)) == []
     assert harness.MEMORY < 1 << 30
     assert isinstance(arena.goods.archive(), Archive)
