@@ -11,6 +11,7 @@ import torch
 from onmt.utils.earlystopping import EarlyStopping, PatienceEnum
 from onmt.utils.parse import ArgumentParser
 
+from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.nmt.world import World
@@ -47,6 +48,9 @@ def set_early_stopping_state(stopper: EarlyStopping | None, state: dict[str, Any
     """Be as patient as then; a run that asks for early stopping only now starts with all its patience."""
     if stopper is None or state is None:
         return
+    state = like(
+        state, {"current": 0, "stalled": 0, "status": "", "step": 0, "scores": None}, "early stopping"
+    )
     stopper.current_tolerance, stopper.stalled_tolerance = state["current"], state["stalled"]
     stopper.status, stopper.current_step_best = PatienceEnum[state["status"]], state["step"]
     for scorer in stopper.early_stopping_scorers:
