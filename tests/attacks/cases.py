@@ -58,6 +58,7 @@ class Case:
         kind: of model that it pretends to be: translation (also of stock OpenNMT-py) or vqa.
         expected: at the entry points of `at`; elsewhere it may be refused or harmless.
         at: names of entry points; all, if empty.
+        elsewhere: what is expected of the load function of the other kind of model.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Case:
     kind: str = "translation"
     expected: str = REFUSED
     at: frozenset[str] = field(default_factory=frozenset)
+    elsewhere: str = REFUSED
 
     def expected_at(self, point: str) -> str:
         return self.expected if not self.at or point in self.at else SAFE

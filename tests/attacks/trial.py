@@ -91,7 +91,7 @@ def prepare(watch: Watch, points: set[str], may_read: list[Path], outside: Path)
     bad.write_text("no checkpoint\n")
     goods = world.copy_old(outside)
     for point in sorted(points):
-        for path in (goods["vqa" if point in VQA else "translation"], bad):
+        for path in [goods[kind] for kind in (["vqa"] if point in VQA else ["translation", "stock"])] + [bad]:
             with tempfile.TemporaryDirectory(dir=outside) as scratch:
                 record = attempt(watch, point, path, may_read, Path(scratch))["record"]
             watch.known.reads |= record.reads
