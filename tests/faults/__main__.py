@@ -4,6 +4,8 @@ Takes some minutes. Exit code 1 if anything was lost.
 """
 
 import argparse
+import contextlib
+import io
 import os
 import statistics
 import subprocess
@@ -14,6 +16,8 @@ from pathlib import Path
 
 from onmt_varattn import pages
 from onmt_varattn.plugin import register
+from tests.attacks.arena import Arena
+from tests.attacks.cases import corpus, one_of_each
 from tests.faults import server_load, training
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,6 +71,28 @@ def served(model, lines, clients, hostile, seconds):
     return outcome
 
 
+def crafted(directory):
+    """Crafted checkpoints at the commands that read them, as an outcome; see tests/attacks."""
+    directory.mkdir()
+    with contextlib.redirect_stdout(io.StringIO()):  # of the models that the files are made from
+        arena = Arena(directory)
+    jobs, _ = arena.jobs(one_of_each(corpus()), every_point=False)
+    tried = list(arena.run(jobs))
+    files = len({one.job.path for one in tried})
+    outcome = training.Outcome(
+        f"crafted or damaged checkpoints, {files:,} files at 2 to 4 of 15 entry points"
+    )
+    outcome.times = len(tried)
+    refused = sum(one.refused for one in tried)
+    outcome.result = (
+        f"{refused:,} refused in one sentence, {len(tried) - refused:,} harmless; no code run, nothing "
+        "written or read elsewhere, no network"
+    )
+    if findings := [finding for one in tried for finding in one.findings]:
+        outcome.lost, outcome.result = "; ".join(map(str, findings[:20])), f"{len(findings)} findings"
+    return outcome
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-clients", type=int, default=50, help="clients of the server")
@@ -86,6 +112,7 @@ def main():
 
         def everything():
             yield from training.all_faults(data, directory)
+            yield crafted(directory / "arena")
             yield served(model, lines, args.clients, args.hostile, args.seconds)
 
         for outcome in everything():
