@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo demo-full test test-slow test-faults lint bench bench-full docs audit clean install
+.PHONY: demo demo-full test test-slow test-faults fuzz lint bench bench-full docs audit clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
@@ -20,6 +20,9 @@ test-slow: $(INSTALLED)     ## system tests that train for minutes
 
 test-faults: $(INSTALLED)   ## break runs on purpose, resume them, print what came of it, in minutes
 	$(RUN) -m tests.faults
+
+fuzz: $(INSTALLED)          ## random changes to checkpoints, for ten minutes; MINUTES=1 for one
+	$(RUN) -m tests.fuzz -minutes $(or $(MINUTES),10)
 
 lint: $(INSTALLED)          ## format, lint, types
 	$(VENV)/bin/ruff format --check .

@@ -59,24 +59,12 @@ class Model:
         """
         if isinstance(sentences, str):
             raise TypeError("translate() takes a list of sentences, not one string")
-        import onmt.translate
-        from onmt.translate.translator import Translator
-
         from onmt_varattn.nmt.model import choose_alternatives
-        from onmt_varattn.nmt.translator import Nowhere
+        from onmt_varattn.nmt.translator import searcher
 
         opt = self._parse({**self._options, **options})
         choose_alternatives(self.model, opt)
-        translator = Translator.from_opt(
-            self.model,
-            self.fields,
-            opt,
-            self.model_opt,
-            global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt),
-            out_file=Nowhere(),
-            report_align=False,
-            report_score=False,
-        )
+        translator = searcher(self.model, self.fields, opt, self.model_opt)
         scores, translations = translator.translate(
             list(sentences), batch_size=opt.batch_size, batch_type=opt.batch_type
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
+import onmt.translate
 import onmt.translate.translator
-from onmt.constants import DefaultTokens
+from onmt.constants import DefaultTokens, ModelTask
 from onmt.decoders.ensemble import EnsembleDecoder
 from onmt.decoders.transformer import TransformerDecoderBase
 from torch import Tensor
@@ -234,3 +235,27 @@ class Nowhere:
 
     def flush(self) -> None:
         """Nothing to do."""
+
+
+def searcher(model: Any, fields: dict[str, Any], opt: Any, model_opt: Any, report_align: bool = False) -> Any:
+    """What searches for translations with a model that is loaded; a language model goes on with its lines.
+
+    Args:
+        model: that `load_test_model` gave, with its fields and `model_opt`.
+        fields: of the model.
+        opt: options of onmt_translate.
+        model_opt: options that the model was trained with.
+        report_align: give links with each translation.
+    """
+    is_language_model = model_opt.model_task == ModelTask.LANGUAGE_MODEL
+    kind = onmt.translate.translator.GeneratorLM if is_language_model else Translator
+    return kind.from_opt(
+        model,
+        fields,
+        opt,
+        model_opt,
+        global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt),
+        out_file=Nowhere(),
+        report_align=report_align,
+        report_score=False,
+    )

@@ -42,29 +42,16 @@ class Loaded:
         Raises:
             UserError: the options are not for this model.
         """
-        import onmt.translate
-        from onmt.translate.translator import GeneratorLM, Translator
-
-        from onmt_varattn.nmt.translator import Nowhere
+        from onmt_varattn.nmt.translator import searcher
 
         words, most = len(self.fields["tgt"].base_field.vocab), opt.random_sampling_topk
         if most > words:
             raise UserError(
                 f"-random_sampling_topk {most} is more than the {words} target words of the model"
             )
-        is_language_model = self.model_opt.model_task == ModelTask.LANGUAGE_MODEL
-        if is_language_model and opt.report_align:
+        if self.model_opt.model_task == ModelTask.LANGUAGE_MODEL and opt.report_align:
             raise UserError("-report_align is not for a language model, which aligns nothing")
-        return (GeneratorLM if is_language_model else Translator).from_opt(
-            self.model,
-            self.fields,
-            opt,
-            self.model_opt,
-            global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt),
-            out_file=Nowhere(),
-            report_align=opt.report_align,
-            report_score=False,
-        )
+        return searcher(self.model, self.fields, opt, self.model_opt, opt.report_align)
 
 
 class ServedModel(ServerModel):

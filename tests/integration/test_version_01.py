@@ -19,6 +19,7 @@ from onmt_varattn import checkpoints, plugin
 from onmt_varattn.bin import train, translate
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.vqa import checkpoint as vqa_checkpoint
+from tests.comparing import same
 from tests.conftest import ROOT, call
 
 FILES = ROOT / "tests/v01"
@@ -42,16 +43,6 @@ RUN = (
 @pytest.fixture(autouse=True)
 def _registered():
     plugin.register()
-
-
-def same(one, other):
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and one == other
 
 
 @pytest.mark.parametrize("name", ["translation", "vqa"])

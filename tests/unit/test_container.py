@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onmt_varattn import checkpoints
 from onmt_varattn.checkpoints import container
 from onmt_varattn.errors import UserError
+from tests.comparing import same
 
 EVERYTHING = {
     "model": {
@@ -32,16 +33,6 @@ EVERYTHING = {
     "odd": {"$tensor": "no tensor", "$pairs": 1, "": [], "nested": [[{}], ({"a": ()},)]},
     "document": torch.ones(2),
 }
-
-
-def same(one, other):
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and one == other
 
 
 def written(content, path):
