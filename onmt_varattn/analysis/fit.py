@@ -23,7 +23,7 @@ class Side(NamedTuple):
 
     def nats(self, lines: Sequence[str]) -> float:
         """What it takes to write the lines by the frequencies of tokens: little in its own language."""
-        total = max(sum(self.vocab.freqs.values()) + len(self.vocab.freqs), 1)
+        total = sum(self.vocab.freqs.values()) + len(self.vocab.itos)
         counts = (self.vocab.freqs.get(token, 0) for line in lines for token in self.encode(line).split())
         return -sum(math.log((count + 0.5) / total) for count in counts)
 

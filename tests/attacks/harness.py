@@ -132,7 +132,8 @@ def _judge_refusal(job: Job, outcome: dict[str, Any]) -> Iterator[tuple[str, str
     names_file = job.expected == REFUSED and job.point not in RESUMING
     if not lines[0].startswith(f"{start}{job.path}: " if names_file else start):
         yield "sentence", lines[0][:200]
-    left = [name for name in outcome["left"] if not name.endswith((".lock", "m_step_2.pt", ".log"))]
+    own = (".lock", "m_step_2.pt", ".log", f"onmt_varattn_locks_{os.getuid()}")
+    left = [name for name in outcome["left"] if not name.endswith(own)]
     if left:
         yield "left", " ".join(left)
 

@@ -37,10 +37,13 @@ def attempt(watch: Watch, point: str, path: Path, may_read: list[Path], scratch:
         grown, start = peak_memory(), time.perf_counter()
         with watch.watching([path, *may_read], scratch) as record:
             try:
+                tempfile.tempdir = str(scratch)  # for locks
                 with time_limit(TIME):
                     result = POINTS[point](path, scratch)
             except BaseException as error:  # SystemExit and all that a file may make of it
                 failure = error
+            finally:
+                tempfile.tempdir = None
         seconds, memory = time.perf_counter() - start, grown()
     code, trace, line = 0, "", ""
     if isinstance(failure, UserError):

@@ -436,7 +436,7 @@ def test_a_checkpoint_with_code_is_not_served(tmp_path, capsys, load):
             '{"models": [{"model": "m.pt", "preprocess": ["no.such.function"]}]}',
             "model 0: ModuleNotFoundError",
         ),
-        ('{"models": [{"model": "m.pt", "load": true}]}', "available_models/m.pt: refused: not a checkpoint"),
+        ('{"models": [{"model": "m.pt", "load": true}]}', "available_models/m.pt: not a whole checkpoint"),
     ],
 )
 def test_a_wrong_configuration_is_one_sentence(tmp_path, monkeypatch, capsys, content, message):
