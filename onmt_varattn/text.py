@@ -368,12 +368,8 @@ def _bpe(model: str) -> Any:
             found = BPE(io.StringIO(model))
             found.segment("ab")  # merges of an unknown version fail only at a word
             return found
-    except (
-        SystemExit,
-        ValueError,
-        IndexError,
-        NotImplementedError,
-    ):  # subword-nmt ends the program after a message of its own
+    # subword-nmt ends the program after a message of its own
+    except (SystemExit, ValueError, IndexError, NotImplementedError):
         reason = " ".join(message.getvalue().split()).removeprefix("Error: ") or "no version number"
         raise ValueError(f"its merges cannot be read: {reason:.200}") from None
 
