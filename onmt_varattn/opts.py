@@ -318,7 +318,7 @@ def take_up(opt: Any, saved: Any) -> None:
     opt.attention = opt.attention or attention
     if not changed:
         opt.attention_estimator = saved.attention_estimator
-        opt.gumbel_hard = opt.gumbel_hard or saved.gumbel_hard
+        opt.gumbel_hard = opt.gumbel_hard or getattr(saved, "gumbel_hard", False)
     for name in _CONDITIONAL:
         if getattr(opt, name) is None and (name in _NETWORK or not changed):
             setattr(opt, name, getattr(saved, name, None))

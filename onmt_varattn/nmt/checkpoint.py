@@ -23,6 +23,17 @@ from onmt_varattn.opts import check_ranges, forget_posterior, saved_words
 from onmt_varattn.text import TextProcessing
 
 PARTS = ("model", "generator", "vocab", "opt")
+# Options that every checkpoint has, and that a run which goes on with one asks for.
+REQUIRED = (
+    "global_attention",
+    "encoder_type",
+    "decoder_type",
+    "rnn_type",
+    "enc_layers",
+    "dec_layers",
+    "enc_rnn_size",
+    "dec_rnn_size",
+)
 
 
 def load(path: str, lazily: bool = False) -> dict[str, Any]:
@@ -78,6 +89,11 @@ def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
     """The options of a file, and those that are free text."""
     parser, words = _parser(), saved_words()
     values = typed(saved, parser, words)
+    for name in REQUIRED:
+        if name not in values:
+            raise BrokenError(f"its options are damaged: no -{name}")
+    if values.get("attention") and "attention_estimator" not in values:
+        raise BrokenError("its options are damaged: no -attention_estimator")
     texts = {
         action.dest: saved[action.dest]
         for action in parser._actions
