@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 
 from onmt.utils.parse import ArgumentParser
 
-from onmt_varattn.errors import FailedError, StoppedError, UserError
+from onmt_varattn.errors import FailedError, StoppedError, UserError, printable
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
@@ -161,10 +161,10 @@ def _outcome(command: Callable[[], Any]) -> int:
     except SystemExit as stop:
         return _exit_code(stop.code)
     except UserError as error:
-        print(f"{program()}: error: {error}", file=sys.stderr)
+        print(printable(f"{program()}: error: {error}"), file=sys.stderr)
         return USER_MISTAKE
     except FailedError as error:
-        print(f"{program()}: {error}", file=sys.stderr)
+        print(printable(f"{program()}: {error}"), file=sys.stderr)
         return FAILED
     except StoppedError as stopped:
         if os.environ.get("RANK", "0") == "0":

@@ -32,4 +32,9 @@ class StoppedError(Exception):
 
 def warn(message: str) -> None:
     """Say what is probably a mistake, where the work can go on; one line on standard error."""
-    print(f"warning: {message}", file=sys.stderr)
+    print(printable(f"warning: {message}"), file=sys.stderr)
+
+
+def printable(message: str) -> str:
+    """A message on one line, whatever a file has put into it: line breaks and escapes are spelled out."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in message)

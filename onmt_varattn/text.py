@@ -14,6 +14,7 @@ normalisation for the same reason.
 """
 
 import base64
+import binascii
 import contextlib
 import dataclasses
 import functools
@@ -35,6 +36,8 @@ FORMAT_VERSION = 1
 TOKENIZERS = ("moses", "none")
 SUBWORDS = ("sentencepiece", "bpe", "none")
 
+MOST_CACHED = 100_000  # words whose subwords are remembered
+
 SPACE_MARKER = "▁"  # sentencepiece: a word starts here
 JOIN_MARKER = "@@"  # subword-nmt: the word goes on in the next token
 SPECIAL_TOKEN = r"(\\*<(?:unk|blank|s|/s)>)(?!\S)"
@@ -53,7 +56,7 @@ class _Reserved(NamedTuple):
         def quoted(match: re.Match[str]) -> str:
             return match[1] * 2 + (self.code if match[2] == self.code else "\\" + self.code)
 
-        return re.sub(rf"(\\*)({self.where}|{self.code})", quoted, words)
+        return re.sub(rf"(?<!\\)(\\*)({self.where}|{self.code})", quoted, words)
 
     def unescape(self, words: str) -> str:
         """The inverse of `escape`: an odd number of backslashes means the character."""
@@ -62,7 +65,7 @@ class _Reserved(NamedTuple):
             half, odd = divmod(len(match[1]), 2)
             return "\\" * half + (self.character if odd else self.code)
 
-        return re.sub(rf"(\\+){self.code}", plain, words)
+        return re.sub(rf"(?<!\\)(\\+){self.code}", plain, words)
 
 
 _RESERVED = {
@@ -140,7 +143,10 @@ class TextSide:
         if self.subword == "sentencepiece":
             words = " ".join(_sentencepiece(self.model).encode(words, out_type=str))
         elif self.subword == "bpe":
-            words = _bpe(self.model).segment(words)
+            subwords = _bpe(self.model)
+            words = subwords.segment(words)
+            if len(subwords.cache) > MOST_CACHED:  # it keeps every word it has seen
+                subwords.cache.clear()
         return re.sub(r"(?<!\S)" + SPECIAL_TOKEN, r"\\\1", words)
 
     def decode(self, tokens: str) -> str:
@@ -355,9 +361,44 @@ def _too_small(vocab_size: int, least: int, name: str) -> UserError:
 @functools.lru_cache(maxsize=8)
 def _sentencepiece(model: str) -> Any:
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=base64.b64decode(model, validate=True))
-    except (RuntimeError, ValueError):  # its own, and of base64
+        content = base64.b64decode(model, validate=True)
+        specs = _protobuf_fields(content, _NORMALIZER_SPEC)
+        if any(one for spec in specs for one in _protobuf_fields(spec, _CHARACTER_MAP)):
+            # Ours do not, and such a map can make a million characters out of one.
+            raise ValueError("its sentencepiece model replaces characters, which is not supported")
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except (RuntimeError, IndexError, binascii.Error):  # its own, and of what is no such model
         raise ValueError("its sentencepiece model cannot be read") from None
+
+
+_NORMALIZER_SPEC, _CHARACTER_MAP = 3, 2  # numbers of fields in sentencepiece's ModelProto and NormalizerSpec
+
+
+def _protobuf_fields(message: bytes, wanted: int) -> list[bytes]:
+    """All values of a field that is a text or a message; an IndexError if it is no message."""
+    found, position = [], 0
+
+    def number() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position, value, shift = position + 1, value | (byte & 0x7F) << shift, shift + 7
+            if byte < 0x80:
+                return value
+
+    while position < len(message):
+        field, kind = divmod(number(), 8)
+        if kind == 0:
+            number()
+            continue
+        length = number() if kind == 2 else {1: 8, 5: 4}.get(kind, len(message))
+        if position + length > len(message):
+            raise IndexError
+        if field == wanted and kind == 2:
+            found.append(message[position : position + length])
+        position += length
+    return found
 
 
 @functools.lru_cache(maxsize=8)

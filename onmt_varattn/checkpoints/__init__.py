@@ -8,6 +8,7 @@ fitting.py      parameters out of a file: compared with the model's before memor
 """
 
 import os
+import stat
 from typing import Any
 
 from onmt_varattn.checkpoints import container, pickles
@@ -35,7 +36,7 @@ def read(path: str, lazily: bool = False) -> dict[str, Any]:
     if not os.path.isfile(path):
         raise UserError(f"{path}: there is no such checkpoint")
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open) as file:
             reader = pickles if pickles.is_archive(file) else container
             content = reader.read(file, lazily)
     except BrokenError as error:
@@ -47,6 +48,15 @@ def read(path: str, lazily: bool = False) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: not a checkpoint: it has no named parts")
     return content
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a regular file; anything else that stands there now could keep us waiting, or never end."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BrokenError("not a file")
+    return handle
 
 
 def write(content: dict[str, Any], path: str) -> None:

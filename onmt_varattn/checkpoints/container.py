@@ -159,7 +159,7 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
             if name == DOCUMENT:
                 file.seek(place)
             place += tensors[name].numel() * dtype.itemsize
-        return _decode(file.read(tensors[DOCUMENT].numel()), tensors)
+        return _decode(file.read(tensors[DOCUMENT].numel()), tensors, size)
     blank = header[: len(_BEFORE_CHECKSUM)] + _NO_CHECKSUM + header[_START - len(_AFTER_CHECKSUM) :]
     checksum = zlib.crc32(blank, zlib.crc32(start))
     tensors = {}
@@ -171,7 +171,7 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
         checksum = zlib.crc32(values, checksum)
     if header[len(_BEFORE_CHECKSUM) :][: len(_NO_CHECKSUM)] != b"%08x" % checksum:
         raise BrokenError("not a whole checkpoint: its checksum is wrong, so some of its bytes have changed")
-    return _decode(bytes(memory_of(tensors[DOCUMENT])), tensors)
+    return _decode(bytes(memory_of(tensors[DOCUMENT])), tensors, size)
 
 
 def _no_checkpoint() -> BrokenError:
@@ -222,7 +222,7 @@ def _parse(text: bytes) -> Any:
         raise BrokenError("not a whole checkpoint: its text is not JSON in UTF-8") from None
 
 
-def _decode(document: bytes, tensors: dict[str, Tensor]) -> Any:
+def _decode(document: bytes, tensors: dict[str, Tensor], size: int) -> Any:
     def decode(value: Any) -> Any:
         if isinstance(value, list):
             return [decode(item) for item in value]
@@ -244,4 +244,4 @@ def _decode(document: bytes, tensors: dict[str, Tensor]) -> Any:
             return {checked_key(pair[0]): decode(pair[1]) for pair in item}
         raise BrokenError(f"not a whole checkpoint: {shown(key)} of {shown(item)} has no meaning")
 
-    return plain(decode(_parse(document)))
+    return plain(decode(_parse(document)), size)

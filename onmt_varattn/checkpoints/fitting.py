@@ -11,6 +11,8 @@ from torch import Tensor
 from onmt_varattn.checkpoints.trees import BrokenError, like, shown
 from onmt_varattn.errors import UserError
 
+MOST_LAYERS = 256  # of a model out of a file; each takes memory even where its parameters take none
+
 
 def parameters_of(content: Mapping[str, Any], part: str) -> dict[str, Tensor]:
     """A part of a checkpoint that consists of tensors with names.
@@ -45,8 +47,14 @@ def check_sizes(
     most = max(len(shapes), *(length for shape in shapes for length in shape), 1)
     for name, default in sizes:
         value = options.get(name)
-        if type(value) is int and value > max(most, default or 0):
-            raise BrokenError(f"its option -{name} is {value}, but its largest parameter has {most} rows")
+        if type(value) is not int:
+            continue
+        if value > max(most, default or 0):
+            raise BrokenError(
+                f"its option -{name} is {shown(value)}, but its parameters have up to {most} rows"
+            )
+        if value > MOST_LAYERS and (name.endswith("layers") or name in ("n_edge_types", "n_steps")):
+            raise BrokenError(f"its option -{name} is {value}; at most {MOST_LAYERS} are read")
 
 
 def check_fit(
@@ -140,6 +148,8 @@ def check_state(optimizer: torch.optim.Optimizer, saved: Any) -> None:
     for group, ours in zip(saved["param_groups"], own["param_groups"], strict=True):
         settings = {name: value for name, value in ours.items() if name in group and value is not None}
         like({name: group[name] for name in settings}, settings, "optimiser")
+        if any(group[name] is not value for name, value in settings.items() if type(value) is bool):
+            raise BrokenError("its optimiser is damaged: it is of another kind")
         numbers = [one for value in group.values() for one in (value if type(value) is tuple else [value])]
         if any(type(one) is str or (type(one) is float and not math.isfinite(one)) for one in numbers):
             raise BrokenError("its optimiser is damaged: a setting is not a finite number")

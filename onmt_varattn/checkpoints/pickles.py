@@ -117,7 +117,8 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            found = _Archive(archive, os.fstat(file.fileno()).st_size, lazily)
+            size = os.fstat(file.fileno()).st_size
+            found = _Archive(archive, size, lazily)
             content = _run(found.pickle(), found.tensor)
     except BrokenError:
         raise
@@ -138,7 +139,7 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
     if type(content) is not dict:
         raise BrokenError("not a checkpoint: it has no named parts")
     fields = content.pop("vocab", None)
-    parts: dict[Any, Any] = plain(content, _attributes)
+    parts: dict[Any, Any] = plain(content, size, _attributes)
     return parts if fields is None else {**parts, "vocab": fields}
 
 

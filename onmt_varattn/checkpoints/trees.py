@@ -8,11 +8,46 @@ from torch import Tensor
 
 MOST_VALUES = 5_000_000  # of a file, besides the elements of its tensors; each takes up to 200 bytes
 DEEPEST = 50  # levels of nesting
-LARGEST_KEY = 2**53  # whole numbers beyond may be made to collide in a dictionary
+MOST_TIMES = 4  # the size of a file that its tensors may take in memory; three places may share embeddings
+SMALL = 1 << 20  # bytes that any file may take
+LARGEST_KEY = 2**53  # whole numbers beyond may be made to collide in a dictionary; nothing is counted so far
 
 
 class BrokenError(Exception):
     """A file is not a whole checkpoint, or has something in it that no checkpoint needs; one sentence."""
+
+
+class Apart:
+    """Gives every place of a tree a tensor with memory of its own, contiguous, within a budget.
+
+    A file may name a tensor in many places (embeddings that two sides share, say) or, in a pickle, let
+    tensors overlap. torch's optimisers take each for a block of memory that is its own.
+
+    Args:
+        size: of the file in bytes; all places together may take a few times as much.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = MOST_TIMES * size + SMALL
+        self._given: set[int] = set()
+
+    def give(self, tensor: Tensor) -> Tensor:
+        """The tensor, or a copy of it.
+
+        Raises:
+            BrokenError: there would be too many copies.
+        """
+        self._left -= tensor.numel() * tensor.element_size()
+        if self._left < 0:
+            raise BrokenError(
+                f"refused: its tensors together are more than {MOST_TIMES} times as large as it"
+            )
+        memory = tensor.untyped_storage()
+        whole = tensor.is_contiguous() and tensor.numel() * tensor.element_size() == memory.nbytes()
+        if not whole or memory.data_ptr() in self._given:
+            return tensor.clone(memory_format=torch.contiguous_format)
+        self._given.add(memory.data_ptr())
+        return tensor
 
 
 def memory_of(tensor: Tensor) -> memoryview:
@@ -27,16 +62,18 @@ def checked_key(key: Any) -> str | int:
     raise BrokenError(f"refused: {shown(key)} cannot be a key")
 
 
-def plain(value: Any, convert: Callable[[Any], Any] | None = None) -> Any:
+def plain(value: Any, size: int, convert: Callable[[Any], Any] | None = None) -> Any:
     """A copy of a tree, after checking that it is one.
 
-    The copy shares nothing but tensors, so that a list that holds itself, or the same list a million
-    times, is found out.
+    Its places share nothing, so that a list that holds itself, or the same list a million times, is found
+    out; see `Apart` for tensors.
 
     Args:
         value: the tree.
+        size: of the file that it is from, in bytes.
         convert: turns anything else into a tree, or raises `BrokenError`.
     """
+    apart = Apart(size)
     left = MOST_VALUES
 
     def copy(value: Any, depth: int) -> Any:
@@ -44,7 +81,9 @@ def plain(value: Any, convert: Callable[[Any], Any] | None = None) -> Any:
         left -= 1
         if left < 0 or depth > DEEPEST:
             raise BrokenError("refused: it has more values, or deeper ones, than a checkpoint needs")
-        if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor):
+        if isinstance(value, Tensor):
+            return apart.give(value)
+        if value is None or type(value) in (bool, int, float, str):
             return value
         if type(value) is dict:
             return {checked_key(key): copy(item, depth + 1) for key, item in value.items()}
@@ -69,8 +108,8 @@ def is_text(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is a whole number from 0."""
-    return type(value) is int and value >= 0
+    """Whether a value is a whole number from 0, of a size that something could have been counted to."""
+    return type(value) is int and 0 <= value < LARGEST_KEY
 
 
 def like(value: Any, example: Any, name: str) -> Any:

@@ -15,6 +15,7 @@ from onmt_varattn.files import atomic_write, read_bytes
 
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 1 << 20
+MOST_BYTES = 64 << 30  # of a file
 # A download ends after so many connections in a row that each brought less than so much. A connection
 # is closed if it brings less than that in so many seconds.
 TRIES = 5
@@ -145,6 +146,8 @@ def _go_on(url: str, part: str) -> bool:
                 file.write(block)
                 bar.update(len(block))
                 brought += len(block)
+                if file.tell() > MOST_BYTES:
+                    raise UserError(f"{url}: cannot be downloaded: it has more than {MOST_BYTES:,} bytes")
                 if brought >= PROGRESS:
                     since, brought = time.monotonic(), 0
                 elif time.monotonic() - since > PATIENCE:

@@ -77,6 +77,8 @@ def unpack(archive: str, members: Sequence[str], directory: str) -> list[str]:
             tarfile.open(fileobj=_Bounded(compressed, archive, most), mode="r:") as tar,
         ):
             for member in tar:
+                if member.issparse():  # holes, which take no bytes here, would be written as zeros
+                    raise UserError(f"{archive} is not safe to unpack: {member.name[:100]} has holes")
                 name = os.path.normpath(member.name)
                 if not (member.issym() or member.islnk()):  # links are never followed, nor made
                     tarfile.data_filter(member, directory)

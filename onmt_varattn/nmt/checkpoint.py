@@ -15,7 +15,7 @@ from torch import Tensor
 from onmt_varattn import checkpoints, saving
 from onmt_varattn.checkpoints.fitting import check_sizes, mapping_of, parameters_of, taken_from
 from onmt_varattn.checkpoints.options import takes_no_text, typed
-from onmt_varattn.checkpoints.trees import BrokenError, shown
+from onmt_varattn.checkpoints.trees import BrokenError, is_count, shown
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 from onmt_varattn.nmt import fields
@@ -80,7 +80,7 @@ def _optimiser(content: dict[str, Any]) -> dict[str, Any] | None:
     if optim and "training_step" not in optim:
         raise BrokenError("its optimiser is damaged: no training_step")
     for name in ("training_step", "decay_step"):
-        if optim and (type(optim.get(name, 0)) is not int or optim.get(name, 0) < 0):
+        if optim and not is_count(optim.get(name, 0)):
             raise BrokenError(f"its optimiser is damaged: {name} is {shown(optim.get(name))}")
     return optim
 

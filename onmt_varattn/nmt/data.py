@@ -78,7 +78,8 @@ class Corpora:
         """Go on from there; what was read is read over."""
         state = like(state, {**self.state_dict(), "turns": []}, "place in the corpora")
         counts = [state["turn"], *state["passes"].values(), *state["read"].values()]
-        if not self.corpora.keys() >= set(state["turns"]) or not all(map(is_count, counts)):
+        over = not state["turns"] and not self.single_pass
+        if over or not self.corpora.keys() >= set(state["turns"]) or not all(map(is_count, counts)):
             raise BrokenError("its place in the corpora is damaged")
         self.turns, self.turn = list(state["turns"]), state["turn"]
         self.passes, self.read = dict(state["passes"]), dict(state["read"])

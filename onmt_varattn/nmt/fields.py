@@ -16,7 +16,8 @@ from onmt_varattn.checkpoints.trees import BrokenError, is_text, shown
 
 SIDES = ("src", "tgt")
 MOST_FEATURES = 20  # of a word, itself included
-MOST_WORDS = 2_000_000  # of a word list
+MOST_WORDS = 4_000_000  # of all word lists
+MOST_CHARACTERS = 10_000  # of a word
 
 
 def describe(fields: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +54,9 @@ def build(description: Any) -> dict[str, Any]:
     if task not in (ModelTask.SEQ2SEQ, ModelTask.LANGUAGE_MODEL):
         raise BrokenError(f"its vocabulary is damaged: task {shown(task)}")
     sides = {side: _part(description, side, dict) for side in SIDES}
-    lists = {side: [_words(one) for one in _part(sides[side], "vocabularies", list)] for side in SIDES}
+    described = {side: _part(sides[side], "vocabularies", list) for side in SIDES}
+    check_amount([_part(one, "words", list) for side in SIDES for one in described[side]])
+    lists = {side: [_words(one) for one in described[side]] for side in SIDES}
     for side in SIDES:
         names = [name for name, _ in lists[side]]
         if names[:1] != [side] or len(set(names)) < len(names):
@@ -75,7 +78,7 @@ def build(description: Any) -> dict[str, Any]:
             special = (field.unk_token, field.pad_token, field.init_token, field.eos_token)
             for token in filter(None, special):
                 if token not in field.vocab.stoi:
-                    raise BrokenError(f"its vocabulary is damaged: {name} has no {token}")
+                    raise BrokenError(f"its vocabulary is damaged: {shown(name)} has no {token}")
     return fields
 
 
@@ -95,14 +98,27 @@ def _truncate(side: dict[str, Any]) -> int | None:
     return length
 
 
+def check_amount(lists: list[list[Any]]) -> None:
+    """Refuse word lists that would fill the memory; in a pickle several may be one and the same.
+
+    Raises:
+        BrokenError: they would.
+    """
+    if len(lists) > 2 * MOST_FEATURES or sum(map(len, lists)) > MOST_WORDS:
+        raise BrokenError(f"refused: it has more than {MOST_WORDS:,} words, or {MOST_FEATURES} features")
+
+
+def _is_word(word: Any) -> bool:
+    """Whether a word can stand in a line of its own: one with a line break would be two."""
+    return is_text(word) and len(word) <= MOST_CHARACTERS and "\n" not in word and "\r" not in word
+
+
 def _words(description: Any) -> tuple[str, Vocab]:
     """A word list, with its name."""
     name, words = _part(description, "name", str), _part(description, "words", list)
     counts = _part(description, "counts", list)
-    if len(words) > MOST_WORDS:
-        raise BrokenError(f"refused: it has more than {MOST_WORDS:,} words")
-    if not all(map(is_text, [name, *words])):
-        raise BrokenError("its vocabulary is damaged: a word is no text")
+    if not all(map(_is_word, [name, *words])):
+        raise BrokenError("its vocabulary is damaged: a word is no text, or has a line break in it")
     if len(counts) != len(words) or any(type(count) is not int or count < 0 for count in counts):
         raise BrokenError("its vocabulary is damaged: words and their counts do not match")
     if len(set(words)) < len(words):
@@ -132,13 +148,22 @@ def describe_records(records: Any) -> dict[str, Any]:
         )
     if type(records) is not dict:
         raise BrokenError("its vocabulary is damaged: no fields")
-    source = _state(records.get("src"), "onmt.inputters.text_dataset.TextMultiField")
-    first = _named_fields(source)[0][1]
+    named = {
+        side: _named_fields(_state(records.get(side), "onmt.inputters.text_dataset.TextMultiField"))
+        for side in SIDES
+    }
+    vocabularies = [
+        _state(field.get("vocab"), "torchtext.vocab.Vocab").get("itos")
+        for side in SIDES
+        for _, field in named[side]
+    ]
+    check_amount([words for words in vocabularies if type(words) is list])
+    first = named["src"][0][1]
     return {
         "task": ModelTask.SEQ2SEQ if first.get("init_token") is None else ModelTask.LANGUAGE_MODEL,
         "copy": "src_map" in records,
         "links": "align" in records,
-        **{side: _describe_record(records.get(side)) for side in SIDES},
+        **{side: _describe_record(named[side]) for side in SIDES},
     }
 
 
@@ -159,8 +184,7 @@ def _named_fields(state: dict[str, Any]) -> list[tuple[Any, dict[str, Any]]]:
     return [(name, _state(field, "torchtext.data.field.Field")) for name, field in pairs]
 
 
-def _describe_record(record: Any) -> dict[str, Any]:
-    fields = _named_fields(_state(record, "onmt.inputters.text_dataset.TextMultiField"))
+def _describe_record(fields: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
     tokenize = fields[0][1].get("tokenize")
     settings = tokenize.state if type(tokenize) is Record and tokenize.kind == "functools.partial" else None
     keywords = settings[2] if type(settings) is tuple and len(settings) == 4 else None
@@ -168,8 +192,8 @@ def _describe_record(record: Any) -> dict[str, Any]:
     for name, field in fields:
         vocabulary = _state(field.get("vocab"), "torchtext.vocab.Vocab")
         words, counts = vocabulary.get("itos"), vocabulary.get("freqs")
-        if type(words) is not list or len(words) > MOST_WORDS or type(counts) is not dict:
-            raise BrokenError(f"its vocabulary is damaged: no list of up to {MOST_WORDS:,} words")
+        if type(words) is not list or type(counts) is not dict:
+            raise BrokenError("its vocabulary is damaged: no list of words")
         texts = [word if type(word) is str else None for word in words]
         lists.append({"name": name, "words": words, "counts": [counts.get(text, 0) for text in texts]})
     truncate = keywords.get("truncate") if type(keywords) is dict else None

@@ -12,7 +12,7 @@ from onmt.utils.earlystopping import EarlyStopping, PatienceEnum
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.checkpoints.trees import like
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import UserError, printable
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.nmt.world import World
 from onmt_varattn.opts import ATTENTION_OPTIONS
@@ -139,7 +139,8 @@ def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -
         )
     for name, (before, value) in changed.items():
         if speak and not (name == "seed" and value <= 0):
-            print(f"-resume: -{name} was {_typed(before)} and is {_typed(value)} from here", file=sys.stderr)
+            news = f"-resume: -{name} was {_typed(before)} and is {_typed(value)} from here"
+            print(printable(news), file=sys.stderr)
 
 
 def _typed(value: Any) -> str:

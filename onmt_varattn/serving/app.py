@@ -63,7 +63,7 @@ def _always_answered(wsgi_app: Wsgi) -> Wsgi:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            logger.error("%s failed", environ.get("PATH_INFO"), exc_info=error)
+            logger.error("%r failed", environ.get("PATH_INFO"), exc_info=error)
             body = json.dumps({"status": "error", "error": FAILED})
             return Response(body, 500, mimetype="application/json")(environ, start_response)
 
@@ -124,7 +124,7 @@ def _add_errors(app: Flask) -> None:
 
     @app.errorhandler(Exception)
     def unforeseen(error: Exception) -> Response:
-        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        logger.error("%r %r failed", request.method, request.path, exc_info=error)
         return _error(500, FAILED, {})
 
 
@@ -156,9 +156,9 @@ def _allowed(error: HTTPException) -> dict[str, str]:
 def _add_log(app: Flask) -> None:
     @app.before_request
     def log_request() -> None:
-        logger.info("%s %s %r", request.method, request.path, request.get_data())
+        logger.info("%r %r %r", request.method, request.path, request.get_data())
 
     @app.after_request
     def log_answer(response: Response) -> Response:
-        logger.info("%s %s: %d %r", request.method, request.path, response.status_code, response.data)
+        logger.info("%r %r: %d %r", request.method, request.path, response.status_code, response.data)
         return response

@@ -120,6 +120,11 @@ class ServedModel(ServerModel):
             self.reset_unload_timer()
         self.load_time = time.perf_counter() - start
 
+    def load_if_needed(self) -> None:
+        """Load it, unless it is loaded."""
+        if not self.loaded:
+            self.load()
+
     def loaded_weights(self) -> Loaded:
         """What its clones share with it; loads it unless it is."""
         if self._loaded is None:
@@ -141,8 +146,7 @@ class ServedModel(ServerModel):
         Raises:
             OutOfTimeError: it was.
         """
-        if not self.loaded:
-            self.load()
+        self.load_if_needed()
         if self.ct2_model is None:
             self._choose_alternatives(self.translator.model)  # a clone may have chosen others
         try:
@@ -164,6 +168,12 @@ class ServedModel(ServerModel):
     def do_timeout(self) -> None:
         """OpenNMT's, in turn: a clone may be at work with the same weights."""
         self.turns.do_later(lambda: super(ServedModel, self).do_timeout() if self.loaded else None)
+
+    @property
+    def heads(self) -> int:
+        """The heads of a transformer's encoder; of any other model, and of one that is not loaded, 0."""
+        opt = None if self._loaded is None else self._loaded.model_opt
+        return opt.heads if opt is not None and opt.encoder_type == "transformer" else 0
 
     def _choose_alternatives(self, model: nn.Module) -> None:
         from onmt_varattn.nmt.model import choose_alternatives
@@ -258,9 +268,15 @@ class Models:
     def translate(self, request: Translation) -> list[list[dict[str, Any]]]:
         """OpenNMT's answer: n_best x sentences."""
         model = self._find(request.model_id)
-        check_cost(request, model.opt, self.limits.cost)
+        check_cost(request, model.opt, self.limits.cost, model.heads)
         sentences = [model.sentence(item) for item in request.sentences]
-        texts, scores, n_best, _, links = self.turns.do(lambda: model.run(sentences))
+
+        def run() -> Any:
+            model.load_if_needed()
+            check_cost(request, model.opt, self.limits.cost, model.heads)  # now that its kind is known
+            return model.run(sentences)
+
+        texts, scores, n_best, _, links = self.turns.do(run)
         answer: list[list[dict[str, Any]]] = [[] for _ in range(n_best)]
         for i, (text, score, align) in enumerate(zip(texts, scores, links, strict=True)):
             sentence = request.sentences[i // n_best]

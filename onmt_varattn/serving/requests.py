@@ -13,6 +13,7 @@ DEFAULT_MODEL = 0  # OpenNMT's, for requests that name none
 LEAST_CHARACTERS = 100
 LEAST_LENGTH = 100
 FREE_SAMPLES = 10  # of the attention, per word, before more of them cost more
+PAIRS_OF_A_UNIT = 4  # comparisons of a transformer's head that take as much memory as a unit of cost
 
 
 class RequestError(Exception):
@@ -83,24 +84,28 @@ def check_translation(data: Any, limits: Limits) -> Translation:
     return Translation(given[0] if given else DEFAULT_MODEL, data)
 
 
-def cost(request: Translation, opt: Any) -> int:
+def cost(request: Translation, opt: Any, heads: int = 0) -> int:
     """What a translation may take at most: characters x beam x max_length.
 
     Time grows with it, and so does memory: a search keeps some numbers for each source position of
-    each hypothesis, and with them what it attended to at each step.
+    each hypothesis, and with them what it attended to at each step. A transformer compares all positions of
+    a sentence with each other besides, in each of its heads.
 
     Args:
         request: the sentences.
         opt: options of the model that translates them.
+        heads: of a transformer's encoder; 0 for another.
     """
+    pairs = sum(len(item["src"]) ** 2 for item in request.sentences)
     characters = sum(max(len(item["src"]), LEAST_CHARACTERS) for item in request.sentences)
     samples = max((getattr(opt, "attention_samples", None) or 0) / FREE_SAMPLES, 1)
-    return math.ceil(characters * opt.beam_size * max(opt.max_length, LEAST_LENGTH) * samples)
+    search = characters * opt.beam_size * max(opt.max_length, LEAST_LENGTH) * samples
+    return math.ceil(search + heads * pairs / PAIRS_OF_A_UNIT)
 
 
-def check_cost(request: Translation, opt: Any, most: int) -> None:
+def check_cost(request: Translation, opt: Any, most: int, heads: int = 0) -> None:
     """Refuse a translation that may cost more than `most`; see `cost`."""
-    if (found := cost(request, opt)) > most:
+    if (found := cost(request, opt, heads)) > most:
         raise RequestError(
             413,
             f"this request may cost {found:,} and a request may cost {most:,} (characters x beam x "

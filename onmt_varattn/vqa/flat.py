@@ -125,6 +125,8 @@ class FlatFile(IndexedFile):
                 f"{self.place(number)}: {name} gives it the boxes {found[number, 0]} to {found[number, 1]}, "
                 f"of {most}"
             )
+        if not self._padded and int((found[:, 1] - found[:, 0]).sum()) > most:
+            raise UserError(f"{self.path}: {name} gives boxes to several images, {most} boxes are there")
         if counts and not self._padded and len(found) and found[-1, 1] != most:
             raise UserError(f"{self.path}: {name} adds up to {found[-1, 1]} boxes, but there are {most}")
         return found

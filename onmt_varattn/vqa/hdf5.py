@@ -44,7 +44,8 @@ def open_hdf5(path: str) -> FeatureFile:
         UserError: it is no whole HDF5 file, or has another layout.
     """
     with _opened(path) as file:
-        grouped = len(file) > 0 and all(file.get(name, getclass=True) is h5py.Group for name in file)
+        names = _own(file, path)
+        grouped = len(names) > 0 and all(file.get(name, getclass=True) is h5py.Group for name in names)
     return GroupedHdf5(path) if grouped else FlatHdf5(path)
 
 
@@ -75,7 +76,7 @@ class GroupedHdf5(IndexedFile):
     def __init__(self, path: str) -> None:
         self.path = path
         with _opened(path) as file:
-            self._names = list(file)
+            self._names = _own(file, path)
         self.images = [image_id(name, path) for name in self._names]
         self.total = len(self.images)
         self._file: h5py.File | None = None
@@ -90,7 +91,8 @@ class GroupedHdf5(IndexedFile):
     def read(self, number: int) -> Regions | LeftOut:
         """One group; the file must be open."""
         assert self._file is not None
-        group, place = self._file[self._names[number]], f"{self.path}, group {self._names[number]}"
+        place = f"{self.path}, group {self._names[number]}"
+        group = self._file[self._names[number]]
         arrays = _datasets(group, place)
         boxes, features = (arrays[require(arrays, names, place)] for names in (BOXES, FEATURES))
         if len(boxes.shape) != 2 or boxes.shape[1] != 4 or len(features.shape) != 2:
@@ -105,14 +107,32 @@ class GroupedHdf5(IndexedFile):
         return checked(self.images[number], place, boxes[:], features[:], (width, height))
 
 
+def _own(group: h5py.Group, place: str) -> list[str]:
+    """The names in a group; links, which may lead to other files, are refused.
+
+    Raises:
+        UserError: there is one.
+    """
+    names = list(group)
+    for name in names:
+        if type(group.get(name, getlink=True)) is not h5py.HardLink:
+            raise UserError(
+                f"{place}: {name} is a link, which may lead to another file; copy what it stands for"
+            )
+    return names
+
+
 def _datasets(group: h5py.Group, place: str) -> dict[str, h5py.Dataset]:
     """The datasets of a group.
 
     Raises:
         UserError: one has to be unpacked in pieces that would fill the memory.
     """
-    found = {name: item for name, item in group.items() if isinstance(item, h5py.Dataset)}
+    found = {name: group[name] for name in _own(group, place)}
+    found = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
     for name, item in found.items():
+        if item.external or item.is_virtual:
+            raise UserError(f"{place}: {name} is kept in another file; only what is in this one is read")
         piece = item.dtype.itemsize * math.prod(item.chunks or ())
         if piece > MOST_CHUNK:
             raise UserError(

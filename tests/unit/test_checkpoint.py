@@ -213,7 +213,7 @@ def test_options_of_free_text_are_for_comparison_only(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("layers", 10**6, "-layers is 1000000, but its largest parameter has"),
+        ("layers", 10**6, "-layers is 1000000, but its parameters have"),
         ("enc_rnn_size", 10**9, "-enc_rnn_size is 1000000000, but"),
         ("enc_rnn_size", "6", "-enc_rnn_size is '6', which is no value"),
         ("enc_rnn_size", True, "-enc_rnn_size is True, which is no value"),
@@ -255,3 +255,120 @@ def test_checkpoints_of_other_versions_of_opennmt_are_named(tmp_path):
         torch.save({**small_checkpoint(), "vocab": vocab}, path)
         with pytest.raises(UserError, match=rf"m\.pt: written by {version}, .* train anew"):
             checkpoint.load(path)
+
+
+def tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    ):
+        yield from tensors_of(item)
+
+
+def test_every_tensor_has_memory_of_its_own(tmp_path):
+    """Views that overlap, or have strides of 0, had torch's fused optimiser write beyond their memory."""
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    shared, flat = torch.arange(6.0), torch.zeros(100)
+    saved["optim"] = {
+        "training_step": 1,
+        "moments": [shared.view(2, 3), shared.view(3, 2), shared, flat[99:].expand(7), flat[:50], flat[25:75], shared.view(2, 3).t()],
+    }  # fmt: skip
+    for save in (torch.save, checkpoint.write):
+        save(saved, path)
+        found = list(tensors_of(checkpoint.load(path)["optim"]))
+        assert all(
+            torch.equal(one, other) for one, other in zip(found, saved["optim"]["moments"], strict=True)
+        )
+        assert all(one.is_contiguous() for one in found)
+        assert all(one.untyped_storage().nbytes() == one.nbytes for one in found)
+        assert len({one.data_ptr() for one in found}) == len(found)
+
+
+def test_a_tensor_in_too_many_places_is_refused(tmp_path):
+    """Each place takes memory of its own; a small file could ask for any amount."""
+    path, large = str(tmp_path / "m.pt"), torch.zeros(10**6)
+    for save in (torch.save, checkpoint.write):
+        saved = small_checkpoint()
+        saved["optim"] = {"training_step": 1, "moments": [large] * 3}
+        save(saved, path)
+        assert len(list(tensors_of(checkpoint.load(path)["optim"]))) == 3
+        saved["optim"]["moments"] = [large] * 10
+        save(saved, path)
+        with pytest.raises(UserError, match="refused: its tensors together are more than 4 times as large"):
+            checkpoint.load(path)
+
+
+def test_layers_of_names_alone_are_refused(tmp_path):
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    saved["model"].update({f"layer{i}": torch.zeros(1) for i in range(2000)})
+    saved["opt"].enc_layers = 1900
+    checkpoint.write(saved, path)
+    with pytest.raises(UserError, match="-enc_layers is 1900; at most 256 are read"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("word", ["two\nlines", "a\rb", "x" * 10_001, "\ud800"])
+def test_words_that_cannot_stand_in_a_line_are_refused(tmp_path, word):
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    saved["vocab"]["tgt"].base_field.vocab.itos[5] = word
+    torch.save(saved, path)
+    with pytest.raises(UserError, match="its vocabulary is damaged: a word is no text, or has a line break"):
+        checkpoint.load(path)
+
+
+def test_a_word_list_in_many_places_is_counted_in_each(tmp_path, monkeypatch):
+    from onmt_varattn.nmt import fields
+
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    side = saved["vocab"]["src"]
+    side.fields += [(f"feature{i}", side.base_field) for i in range(9)]
+    torch.save(saved, path)
+    checkpoint.load(path)
+    monkeypatch.setattr(fields, "MOST_WORDS", 10 * models.VOCABULARY)
+    with pytest.raises(UserError, match="refused: it has more than 120 words, or 20 features"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize("steps", [10**400, -1, "5", 2.0, True, None])
+def test_steps_that_nobody_has_trained_are_refused(tmp_path, steps):
+    saved, path = small_checkpoint(), str(tmp_path / "m.pt")
+    checkpoint.write({**saved, "optim": {"training_step": 1, "decay_step": steps}}, path)
+    with pytest.raises(UserError, match="its optimiser is damaged: decay_step is") as error:
+        checkpoint.load(path)
+    assert len(str(error.value)) < 300
+
+
+def test_the_state_of_an_optimiser_is_that_of_its_kind_and_its_parameters():
+    from onmt_varattn.checkpoints.fitting import check_state
+    from onmt_varattn.checkpoints.trees import BrokenError
+
+    parameters = [torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(5))]
+    for kind in (torch.optim.Adam, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.SGD):
+        optimizer = kind(parameters)
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+        check_state(kind(parameters), optimizer.state_dict())
+
+    def state():
+        optimizer = torch.optim.Adam(parameters)
+        optimizer.step()
+        return optimizer.state_dict()
+
+    def broken(change):
+        saved = state()
+        change(saved)
+        with pytest.raises(BrokenError, match=r"its optimiser.* is damaged"):
+            check_state(torch.optim.Adam(parameters), saved)
+
+    broken(lambda saved: saved["param_groups"][0].update(amsgrad=True))
+    broken(lambda saved: saved["param_groups"][0].update(lr=float("nan")))
+    broken(lambda saved: saved["param_groups"][0].update(betas=("a", 0.9)))
+    broken(lambda saved: saved["param_groups"][0].pop("betas"))
+    broken(lambda saved: saved["state"][0].update(exp_avg=torch.zeros(2)))
+    broken(lambda saved: saved["state"][0].update(exp_avg=torch.zeros(5, 4)))
+    broken(lambda saved: saved["state"][0].update(exp_avg=torch.zeros(3, 4, dtype=torch.int64)))
+    broken(lambda saved: saved["state"][0].pop("exp_avg_sq"))
+    broken(lambda saved: saved["state"].update({7: saved["state"][0]}))
+    broken(lambda saved: saved["state"][0].update(step="1"))

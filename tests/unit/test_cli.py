@@ -14,7 +14,7 @@ from onmt_varattn.bin.translate import translate_parser
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from tests import models
-from tests.conftest import ROOT
+from tests.conftest import ROOT, call
 
 TRAIN = ["-data", "x", "-src_vocab", "y"]
 TRANSLATE = ["-model", "m", "-src", "s"]
@@ -295,3 +295,17 @@ def test_every_command_is_run_by_the_one_function_that_keeps_all_this():
     for path in [*commands, ROOT / "onmt_varattn/__main__.py"]:
         main = path.read_text().split("def main(", 1)[1].split("\ndef ", 1)[0]
         assert "    run(lambda: " in main, path
+
+
+def test_what_a_file_puts_into_a_message_stays_on_its_line(capsys):
+    from onmt_varattn.errors import warn
+
+    def fail():
+        raise UserError("m.pt: a name\nonmt: done\x1b[31m \u2028ü")
+
+    assert call(lambda words: run(fail)) == 2
+    warn("a\nb")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith(r"m.pt: a name\nonmt: done\x1b[31m \u2028ü")
+    assert lines[1] == r"warning: a\nb"

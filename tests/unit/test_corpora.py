@@ -444,3 +444,27 @@ def test_stages_are_done_once(tmp_path, capsys):
     done.write_text("{")
     assert run({"a": 2}) == {"lines": 6}
     assert re.search("copy", done.read_text())
+
+
+def test_a_hole_that_would_fill_the_disk_is_refused(tmp_path):
+    """A sparse member has no bytes in the archive for what is written as zeros."""
+    with tarfile.open(tmp_path / "a.tgz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("d/a.txt")
+        info.pax_headers = {
+            "GNU.sparse.map": "0,0",
+            "GNU.sparse.size": str(300 << 20),
+            "GNU.sparse.major": "0",
+        }
+        archive.addfile(info)
+    with pytest.raises(UserError, match=r"a\.tgz is not safe to unpack: d/a.txt has holes"):
+        unpack(str(tmp_path / "a.tgz"), ["d/a.txt"], str(tmp_path / "out"))
+    assert not (tmp_path / "out/d/a.txt").exists()
+
+
+def test_a_download_without_end_is_given_up(place, monkeypatch):
+    monkeypatch.setattr(download, "MOST_BYTES", 1000)
+    with (
+        serving({"a.tgz": CONTENT}) as server,
+        pytest.raises(UserError, match="it has more than 1,000 bytes"),
+    ):
+        fetch(f"{server.address}/a.tgz", **place)

@@ -1,11 +1,13 @@
 """Text processing: what goes in comes out, through every combination of steps and through storage."""
 
+import base64
 import dataclasses
 import json
 import pickle
 import re
 
 import pytest
+import sentencepiece
 from onmt.constants import DefaultTokens
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
@@ -259,3 +261,40 @@ def test_a_damaged_subword_model_is_told_with_its_file(tmp_path, capfd, subword,
         assert str(error.value).startswith(f"{path}: ")
         assert "\n" not in str(error.value)
     assert capfd.readouterr().err == ""
+
+
+def test_a_run_of_backslashes_takes_time_in_proportion():
+    """With a word of 400,000 of them, looking at each run from each of its characters took minutes."""
+    many = "\\" * 400_000
+    for subword, character in (("sentencepiece", "▁"), ("bpe", "@@")):
+        side = TextSide(subword=subword, model="unused")
+        assert side.prepare(many) == many
+        assert side.decode(many) == many
+        escaped = side.prepare(f"a{many}{character} b")
+        assert len(escaped) > 800_000 or subword == "bpe"
+
+
+def test_a_sentencepiece_model_that_replaces_characters_is_refused():
+    import io
+
+    model = io.BytesIO()
+    settings = {"vocab_size": 20, "model_type": "bpe", "minloglevel": 2, "bos_id": -1, "eos_id": -1}
+    lines = ["low lower lowest"] * 3
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, normalization_rule_name="nmt_nfkc", **settings
+    )
+    side = TextSide(subword="sentencepiece", model=base64.b64encode(model.getvalue()).decode("ascii"))
+    with pytest.raises(ValueError, match="replaces characters, which is not supported"):
+        side.check()
+    learned(TextSide(subword="sentencepiece"), lines, 15).check()
+
+
+def test_words_that_were_split_are_not_kept_for_ever(monkeypatch):
+    from onmt_varattn import text
+
+    side = learned(TextSide(subword="bpe"), ["low lower lowest"] * 3, 12)
+    monkeypatch.setattr(text, "MOST_CACHED", 10)
+    for number in range(50):
+        side.encode(f"low{number}")
+    assert len(text._bpe(side.model).cache) <= 11
+    assert side.decode(side.encode("lower")) == "lower"

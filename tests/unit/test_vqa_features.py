@@ -416,3 +416,40 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path):
             other.writestr(member, archive.read(member).replace(b"(12, 4), }   ", b"(12000, 4), }"))
     with pytest.raises(UserError, match=r"boxes of shape \(12000, 4\) does not fit into 192 bytes"):
         open_features(str(tmp_path / "b.npz"))
+
+
+def linked(kind, path, other):
+    """An HDF5 file whose features are those of another file."""
+    shape = (1, 3, 4)
+    with h5py.File(path, "w") as file:
+        file["image_id"] = np.array([7])
+        file["boxes"] = np.tile(np.array([0.0, 0.0, 5.0, 5.0]), (1, 3, 1))
+        if kind == "external storage":
+            file.create_dataset("features", shape, "f4", external=[(str(other), 0, h5py.h5f.UNLIMITED)])
+        elif kind == "external link":
+            file["features"] = h5py.ExternalLink(str(other), "/secret")
+        elif kind == "soft link":
+            file["features"] = h5py.SoftLink("/boxes")
+        else:
+            layout = h5py.VirtualLayout(shape, "f4")
+            layout[:] = h5py.VirtualSource(str(other), "secret", shape)
+            file.create_virtual_dataset("features", layout)
+
+
+@pytest.mark.parametrize("kind", ["external storage", "external link", "soft link", "virtual"])
+def test_features_of_other_files_are_not_read(tmp_path, kind):
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["secret"] = np.ones((1, 3, 4), "f4")
+    linked(kind, tmp_path / "f.h5", tmp_path / "secret.h5")
+    with pytest.raises(UserError, match=r"f\.h5.*: features is (a link|kept in another file)"):
+        list(open_features(str(tmp_path / "f.h5")).iterate())
+
+
+def test_boxes_that_many_images_share_are_refused(tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["image_id"] = np.arange(5)
+        file["boxes"] = np.tile(np.array([0.0, 0.0, 5.0, 5.0]), (4, 1))
+        file["features"] = np.ones((4, 8), "f4")
+        file["pos_boxes"] = np.tile(np.array([0, 4]), (5, 1))
+    with pytest.raises(UserError, match="pos_boxes gives boxes to several images"):
+        open_features(str(tmp_path / "f.h5"))
