@@ -150,6 +150,8 @@ def check_state(optimizer: torch.optim.Optimizer, saved: Any) -> None:
         like({name: group[name] for name in settings}, settings, "optimiser")
         if any(group[name] is not value for name, value in settings.items() if type(value) is bool):
             raise BrokenError("its optimiser is damaged: it is of another kind")
+        if group.get("params") != ours["params"]:  # what it remembers would be another parameter's
+            raise BrokenError("its optimiser is damaged: its parameters are in another order")
         numbers = [one for value in group.values() for one in (value if type(value) is tuple else [value])]
         if any(type(one) is str or (type(one) is float and not math.isfinite(one)) for one in numbers):
             raise BrokenError("its optimiser is damaged: a setting is not a finite number")

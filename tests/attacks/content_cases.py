@@ -420,6 +420,7 @@ _OPTIMISERS: dict[str, Change] = {
     "without its state": lambda file, goods: file.tree["optim"]["optimizer"].pop("state") and None,
     "without its groups": lambda file, goods: file.tree["optim"]["optimizer"].pop("param_groups") and None,
     "with groups of another number": lambda file, goods: _groups(file).append(_groups(file)[0]),
+    "with parameters in another order": lambda file, goods: _groups(file)[0]["params"].reverse(),
     "with fewer parameters": lambda file, goods: _groups(file)[0].update(params=[0]),
     "with a learning rate that is a string": lambda file, goods: _groups(file)[0].update(lr="x"),
     "with betas of strings": lambda file, goods: _groups(file)[0].update(betas=["a", "b"]),

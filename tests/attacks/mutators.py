@@ -240,5 +240,8 @@ def mutate(content: bytes, draw: random.Random, most: int = 3) -> tuple[bytes, l
     mutators = NEW if content[8 : 8 + len(START)] == START else OLD
     chosen = [draw.choice(mutators) for _ in range(draw.randint(1, most))]
     for mutator in chosen:
-        content = mutator(content, draw)
+        try:
+            content = mutator(content, draw)
+        except RecursionError:  # what is to be changed is nested too deeply for the mutator itself
+            content = change_bytes(content, draw)
     return content, [mutator.__name__ for mutator in chosen]

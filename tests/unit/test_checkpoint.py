@@ -372,3 +372,4 @@ def test_the_state_of_an_optimiser_is_that_of_its_kind_and_its_parameters():
     broken(lambda saved: saved["state"][0].pop("exp_avg_sq"))
     broken(lambda saved: saved["state"].update({7: saved["state"][0]}))
     broken(lambda saved: saved["state"][0].update(step="1"))
+    broken(lambda saved: saved["param_groups"][0].update(params=[1, 0]))
