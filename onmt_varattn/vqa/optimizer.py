@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from onmt_varattn.checkpoints.fitting import check_state
-from onmt_varattn.checkpoints.trees import like
+from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.plateau import Plateau
 
 
@@ -75,5 +75,7 @@ class Optimizer:
         ]
         check_state(self.optimizer, {**state["optimizer"], "param_groups": groups})
         self.optimizer.load_state_dict({**state["optimizer"], "param_groups": groups})
-        self.step = like(state["step"], 0, "step")
+        if not is_count(state["step"]):
+            raise BrokenError("its step is damaged")
+        self.step = state["step"]
         self.plateau.state.update(like(state["plateau"], self.plateau.state, "plateau"))

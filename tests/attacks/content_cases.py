@@ -442,6 +442,8 @@ _OPTIMISER_SAFE = (
 for _name, _change in _OPTIMISERS.items():
     _where = {"expected": SAFE} if _name in _OPTIMISER_SAFE else {"at": frozenset({"train -train_from"})}
     _content(f"optimiser {_name}", _change, **_where)  # type: ignore[arg-type]
+    if "negative training step" in _name:
+        _content(f"optimiser {_name}", lambda file, goods: file.tree["optim"].update(step=-5), "vqa", at=frozenset({"vqa_train -resume"}))  # fmt: skip
     if "training step" not in _name:
         _content(f"optimiser {_name}", _change, "vqa", expected=SAFE)
 _content("learning rate is NaN", lambda file, goods: _groups(file)[0].update(lr=float("nan") if not file.new else {"$float": "nan"}), BOTH, expected=SAFE)  # fmt: skip

@@ -6,6 +6,7 @@ Takes some minutes. Exit code 1 if anything was lost.
 import argparse
 import contextlib
 import io
+import logging
 import os
 import statistics
 import subprocess
@@ -74,8 +75,10 @@ def served(model, lines, clients, hostile, seconds):
 def crafted(directory):
     """Crafted checkpoints at the commands that read them, as an outcome; see tests/attacks."""
     directory.mkdir()
+    logging.disable(logging.CRITICAL)
     with contextlib.redirect_stdout(io.StringIO()):  # of the models that the files are made from
         arena = Arena(directory)
+    logging.disable(logging.NOTSET)
     jobs, _ = arena.jobs(one_of_each(corpus()), every_point=False)
     tried = list(arena.run(jobs))
     files = len({one.job.path for one in tried})
