@@ -104,7 +104,10 @@ def shown(value: Any) -> str:
 
 def is_text(value: Any) -> bool:
     """Whether a value is a text that can be written to a file: half of a surrogate pair cannot."""
-    return type(value) is str and not any("\ud800" <= character <= "\udfff" for character in value)
+    try:
+        return type(value) is str and value.encode("utf-8") is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def is_count(value: Any) -> bool:
