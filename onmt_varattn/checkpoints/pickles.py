@@ -19,10 +19,11 @@ from typing import IO, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from onmt_varattn.checkpoints.trees import BrokenError, checked_key, memory_of, plain, shown
+from onmt_varattn.checkpoints.trees import MOST_VALUES, BrokenError, checked_key, memory_of, plain, shown
 
 MOST_INSTRUCTIONS = 8_000_000
 MOST_PICKLE = 1 << 28  # bytes
+MOST_SHARING = 4  # times a value may stand in a tree, on average
 _BLOCK = 1 << 20
 
 
@@ -119,7 +120,8 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
         with zipfile.ZipFile(file) as archive:
             size = os.fstat(file.fileno()).st_size
             found = _Archive(archive, size, lazily)
-            content = _run(found.pickle(), found.tensor)
+            pickle = found.pickle()
+            content = _run(pickle, found.tensor)
     except BrokenError:
         raise
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError) as error:
@@ -139,7 +141,8 @@ def read(file: IO[bytes], lazily: bool = False) -> Any:
     if type(content) is not dict:
         raise BrokenError("not a checkpoint: it has no named parts")
     fields = content.pop("vocab", None)
-    parts: dict[Any, Any] = plain(content, size, _attributes)
+    most = min(MOST_VALUES, MOST_SHARING * len(pickle))  # each value takes a byte, wherever it stands first
+    parts: dict[Any, Any] = plain(content, size, _attributes, most)
     return parts if fields is None else {**parts, "vocab": fields}
 
 

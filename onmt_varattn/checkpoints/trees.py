@@ -62,7 +62,7 @@ def checked_key(key: Any) -> str | int:
     raise BrokenError(f"refused: {shown(key)} cannot be a key")
 
 
-def plain(value: Any, size: int, convert: Callable[[Any], Any] | None = None) -> Any:
+def plain(value: Any, size: int, convert: Callable[[Any], Any] | None = None, most: int = MOST_VALUES) -> Any:
     """A copy of a tree, after checking that it is one.
 
     Its places share nothing, so that a list that holds itself, or the same list a million times, is found
@@ -72,9 +72,10 @@ def plain(value: Any, size: int, convert: Callable[[Any], Any] | None = None) ->
         value: the tree.
         size: of the file that it is from, in bytes.
         convert: turns anything else into a tree, or raises `BrokenError`.
+        most: values that it may have.
     """
     apart = Apart(size)
-    left = MOST_VALUES
+    left = most
 
     def copy(value: Any, depth: int) -> Any:
         nonlocal left

@@ -23,7 +23,9 @@ from tests.attacks.watch import TooSlowError, Watch, limit_memory, peak_memory, 
 _LATE = ("sacremoses", "sentencepiece", "subword_nmt.apply_bpe", "torch._subclasses.schema_check_mode")
 """What text processing and torch's error messages import when they are first needed."""
 
-TIME = float(os.environ.get("ATTACK_SECONDS", 20))  # for one file at one entry point
+TIME = float(
+    os.environ.get("ATTACK_SECONDS", 20)
+)  # for one file at one entry point, and a second per megabyte
 ADDRESS_SPACE = 2 << 30  # bytes beyond those of a process that is warm: what stops an attack on this machine
 
 
@@ -38,7 +40,8 @@ def attempt(watch: Watch, point: str, path: Path, may_read: list[Path], scratch:
         with watch.watching([path, *may_read], scratch) as record:
             try:
                 tempfile.tempdir = str(scratch)  # for locks
-                with time_limit(TIME):
+                megabytes = path.stat().st_size / 1e6 if path.is_file() else 0
+                with time_limit(TIME + megabytes):
                     result = POINTS[point](path, scratch)
             except BaseException as error:  # SystemExit and all that a file may make of it
                 failure = error
