@@ -20,8 +20,15 @@ from tests.attacks import world
 from tests.attacks.entry_points import POINTS, VQA
 from tests.attacks.watch import TooSlowError, Watch, limit_memory, peak_memory, time_limit
 
-_LATE = ("sacremoses", "sentencepiece", "subword_nmt.apply_bpe", "torch._subclasses.schema_check_mode")
-"""What text processing and torch's error messages import when they are first needed."""
+_LATE = (
+    "sacremoses",
+    "sentencepiece",
+    "subword_nmt.apply_bpe",
+    "torch._subclasses.schema_check_mode",
+    "encodings.raw_unicode_escape",
+    "encodings.unicode_escape",
+)
+"""What text processing, torch's error messages and pickletools import when they are first needed."""
 
 TIME = float(
     os.environ.get("ATTACK_SECONDS", 20)
