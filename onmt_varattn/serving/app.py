@@ -8,6 +8,7 @@ from typing import Any
 from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
+from onmt_varattn.errors import printable
 from onmt_varattn.serving.access import Access
 from onmt_varattn.serving.models import Models
 from onmt_varattn.serving.requests import RequestError, check_clone, check_translation, parse_json
@@ -124,7 +125,7 @@ def _add_errors(app: Flask) -> None:
 
     @app.errorhandler(Exception)
     def unforeseen(error: Exception) -> Response:
-        logger.error("%r %r failed", request.method, request.path, exc_info=error)
+        logger.error("%s failed", asked(), exc_info=error)
         return _error(500, FAILED, {})
 
 
@@ -156,9 +157,14 @@ def _allowed(error: HTTPException) -> dict[str, str]:
 def _add_log(app: Flask) -> None:
     @app.before_request
     def log_request() -> None:
-        logger.info("%r %r %r", request.method, request.path, request.get_data())
+        logger.info("%s %r", asked(), request.get_data())
 
     @app.after_request
     def log_answer(response: Response) -> Response:
-        logger.info("%r %r: %d %r", request.method, request.path, response.status_code, response.data)
+        logger.info("%s: %d %r", asked(), response.status_code, response.data)
         return response
+
+
+def asked() -> str:
+    """The request's method and path for the log, on one line whatever a client has put into them."""
+    return printable(f"{request.method} {request.path}")

@@ -275,6 +275,16 @@ def test_requests_are_logged_if_asked_for(models, caplog):
     assert "/translator/translate: 413" in caplog.text
 
 
+def test_a_path_cannot_forge_a_line_of_the_log(models, caplog):
+    client = build_app(models, log_requests=True).test_client()
+    with caplog.at_level("INFO"):
+        assert client.get("/translator/x%0a[INFO]%20forged%1b[31m").status_code == 404
+    assert caplog.messages
+    assert all(
+        "forged" not in line or r"x\n[INFO] forged\x1b[31m" in line for line in caplog.text.splitlines()
+    )
+
+
 def test_each_of_many_clients_gets_its_own_answer(models, lines, direct):
     right = direct.translate(lines)
 

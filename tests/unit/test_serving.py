@@ -108,9 +108,13 @@ def test_the_cost_of_a_request_is_characters_by_beam_by_length():
     assert cost(sentences(200, 300), opt(beam=10, max_length=1000)) == 500 * 10 * 1000
     assert cost(sentences(0, 1), opt(max_length=1)) == 200 * 5 * 100  # no sentence is free
     assert cost(sentences(200), opt(samples=30)) == 3 * cost(sentences(200), opt(samples=None))
+    assert cost(sentences(200, 300), opt(), heads=8) == 500 * 5 * 100 + 8 * (200**2 + 300**2) / 4
     most = Limits().cost
     check_cost(sentences(*[150] * 64), opt(beam=10), most)  # ordinary use
     check_cost(sentences(2000), opt(beam=50), most)
+    check_cost(sentences(*[150] * 64), opt(), most, heads=8)
+    with pytest.raises(RequestError, match="may cost"):  # whose attention would take gigabytes
+        check_cost(sentences(*[2000] * 8), opt(beam=1), most, heads=8)
     with pytest.raises(RequestError) as refused:
         check_cost(sentences(*[2000] * 64), opt(), most)
     assert refused.value.status == 413
