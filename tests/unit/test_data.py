@@ -13,6 +13,7 @@ import torch
 from onmt.inputters.dynamic_iterator import build_dynamic_dataset_iter
 from onmt.utils.misc import set_random_seed
 
+from onmt_varattn.checkpoints.trees import BrokenError
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.data import Corpora, TrainingData, ValidationData, amount, lines_of
 from onmt_varattn.nmt.world import World
@@ -218,3 +219,30 @@ def test_lines_are_named_for_people(files):
     sentence = (files / f"{example.corpus}.src").read_text().splitlines()[example.line - 1]
     assert " ".join(example.src[0]) == sentence
     assert lines_of([example]) == f"{example.corpus} {example.line}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"turns": []},
+        {"turns": ["another"]},
+        {"turn": 10**4000},
+        {"turn": -1},
+        {"read": {"a": 1.5}},
+        {"passes": {"a": "1"}},
+        {"read": {}},
+    ],
+)
+def test_a_place_that_is_none_is_refused(change):
+    """Without turns a run would train nothing and end well; others would fail long after the start."""
+    corpora = Corpora({"a": [1, 2, 3]}, {"a": 1})
+    good = corpora.state_dict()
+    corpora.load_state_dict(good)
+    with pytest.raises(BrokenError, match=r"its place in the corpora.* is damaged"):
+        corpora.load_state_dict({**good, **change})
+
+
+def test_a_single_pass_may_be_over():
+    corpora = Corpora({"a": [1, 2, 3]}, {"a": 1}, single_pass=True)
+    corpora.load_state_dict({**corpora.state_dict(), "turns": []})
+    assert corpora.take(5) == []
