@@ -13,7 +13,7 @@ from onmt_varattn.opts import estimator_of
 def schedule_of(opt: Any) -> Schedule:
     """What changes in the course of training, as the options say."""
     return Schedule(
-        opt.attention_warmup_steps or 0,
+        None if opt.attention_warmup_steps == "auto" else opt.attention_warmup_steps or 0,
         1.0 if opt.kl_weight is None else opt.kl_weight,
         opt.kl_warmup_steps or 0,
         opt.gumbel_temperature or 1.0,

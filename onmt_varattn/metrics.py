@@ -14,9 +14,17 @@ logger = logging.getLogger()
 def means(sums: dict[str, tuple[float, int]]) -> dict[str, float]:
     """Means of sums, each given with the number of items it is over.
 
-    The perplexity of a bound is exp of its mean; a reward has its variance too.
+    The perplexity of a bound is exp of its mean; a reward has its variance too. The prior's entropy is
+    given in nats, and relative to that of uniform alignments; mutual information is relative to the same.
     """
     found = {name: value / items for name, (value, items) in sums.items() if items}
+    if (most := found.pop("uniform_entropy", 0.0)) > 0:
+        found["relative_entropy"] = found["prior_entropy"] / most
+        for name in ("prior_information", "posterior_information"):
+            if name in found:
+                found[name] /= most
+    if "soft_log_likelihood" in found:
+        found["soft_ppl"] = math.exp(min(-found.pop("soft_log_likelihood"), 100))
     if "squared_reward" in found:
         found["reward_variance"] = found.pop("squared_reward") - found["reward"] ** 2
     if "elbo" in found:

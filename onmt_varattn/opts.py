@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from onmt_varattn.checkpoints.options import CountOr
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.estimators import ESTIMATORS, Estimator
 from onmt_varattn.latent.objectives import OBJECTIVES, Objective
+from onmt_varattn.latent.schedule import WARM_UPS
 from onmt_varattn.latent.scores import SCORES
 
 
@@ -39,6 +41,12 @@ def model_opts(parser: Any) -> None:
         default="zero",
         help="The decoder's first state: zero, as in the paper, or the encoder's last state "
         "(projected where sizes differ).",
+    )
+    add(
+        "embedding_dropout",
+        type=float,
+        default=0.0,
+        help="Dropout on the word embeddings of both sides. OpenNMT-py's RNNs have none.",
     )
     add = adder(parser.add_argument_group("Posterior"))
     add(
@@ -84,6 +92,8 @@ def estimator_opt(add: Callable[..., None]) -> None:
 
 def train_opts(parser: Any) -> None:
     """Options of a training run."""
+    from onmt_varattn.nmt.presets import preset_opt  # visual question answering has none, and no nmt/
+
     add = objective_opts(parser)
     add(
         "posterior_smoothing",
@@ -97,6 +107,7 @@ def train_opts(parser: Any) -> None:
         help="Tokenisation and subword models, as written by onmt_preprocess, to keep in the "
         "checkpoint, so that it translates raw text.",
     )
+    preset_opt(add)
     run_opts(add)
     for action in parser._actions:
         if action.dest == "overwrite":  # OpenNMT's, which asks for it before it writes over its own files
@@ -120,15 +131,15 @@ def objective_opts(parser: Any) -> Callable[..., None]:
     add("attention_top", type=int, help="Alignments that sum_and_sample sums exactly. Default: 3.")
     add(
         "attention_warmup_steps",
-        type=int,
-        help="First train a simpler objective for this many steps, while the posterior is fitted to the "
-        "prior. Default: 1000 for relaxed, else 0.",
+        type=CountOr("auto"),
+        help="First train a simpler objective while the posterior is fitted to the prior: for this many "
+        "steps, or with auto until the alignments of the run have formed. Default: auto.",
     )
     add(
         "attention_warmup",
-        choices=["soft", "hard"],
-        help="What is trained first: soft attention, or the bound of hard attention by enumeration. "
-        "Default: hard for relaxed, else soft.",
+        choices=list(WARM_UPS),
+        help="What is trained first: soft attention, or by enumeration the bound of hard attention or the "
+        "exact marginal likelihood. Default: soft.",
     )
     add("baseline", choices=["soft", "average", "none"], help="Baseline of sampled rewards. Default: soft.")
     add("kl_weight", type=float, help="Weight of KL(posterior, prior). Default: 1.")
@@ -416,14 +427,8 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
         lambda opt: 1 if estimator_of(opt).linear else 5,
     ),
     "attention_top": (_is("sum_and_sample"), 3),
-    "attention_warmup_steps": (
-        lambda opt: opt.attention != "soft",
-        lambda opt: 1000 if opt.attention == "relaxed" else 0,
-    ),
-    "attention_warmup": (
-        lambda opt: opt.attention != "soft",
-        lambda opt: "hard" if opt.attention == "relaxed" else "soft",
-    ),
+    "attention_warmup_steps": (lambda opt: opt.attention != "soft", "auto"),
+    "attention_warmup": (lambda opt: opt.attention != "soft", "soft"),
     "baseline": (lambda opt: estimator_of(opt).needs_baseline, "soft"),
     "kl_weight": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 1.0),
     "kl_warmup_steps": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 0),
@@ -572,7 +577,7 @@ def check_attention(opt: Any) -> None:
     if least is not None and first is not None and least > first:
         raise UserError(f"-gumbel_min_temperature {least} is above -gumbel_temperature {first}")
     for name in ("attention_warmup_steps", "kl_warmup_steps", "kl_weight"):
-        if (value := getattr(opt, name, None)) is not None and value < 0:
+        if (value := getattr(opt, name, None)) not in (None, "auto") and value < 0:
             raise UserError(f"-{name} {value} must not be negative")
     if getattr(opt, "posterior_rnn", None) == "brnn" and opt.posterior_rnn_size % 2:
         raise UserError(f"-posterior_rnn_size {opt.posterior_rnn_size} must be even, for two directions")
@@ -619,6 +624,8 @@ def check_train(opt: Any) -> None:
         raise UserError("-model_dtype fp16 needs a CUDA device; leave it out for the CPU")
     if not opt.attention:
         check_test(opt, None)
+        if opt.embedding_dropout:
+            raise UserError("-embedding_dropout is for models with -attention; leave it out")
     if opt.attention and opt.truncated_decoder:
         raise UserError("-truncated_decoder does not go with -attention; leave it out")
 
@@ -631,9 +638,10 @@ def check_ranges(opt: Any) -> None:
     """
     if opt.train_steps < 1 and not opt.single_pass:
         raise UserError(f"-train_steps {opt.train_steps} must be at least 1")
-    for rate in opt.dropout:
-        if not 0 <= rate < 1:
-            raise UserError(f"-dropout {rate} must be at least 0 and below 1")
+    for name, rates in (("dropout", opt.dropout), ("embedding_dropout", [opt.embedding_dropout])):
+        for rate in rates:
+            if not 0 <= rate < 1:
+                raise UserError(f"-{name} {rate} must be at least 0 and below 1")
     if min(opt.accum_count, default=0) < 1:
         raise UserError(f"-accum_count {min(opt.accum_count, default='')} must be at least 1")
     for name in ("learning_rate", "decay_on_plateau"):

@@ -116,6 +116,31 @@ def check_corpora(corpora: Corpora, skip_empty_level: str = "warning") -> None:
         _report_blank(name, paths, sorted(set().union(*blank[:2])), counts[0], skip_empty_level)
 
 
+def steps_per_pass(opt: Any) -> int:
+    """About how many training steps a pass over all training corpora takes, at least 1.
+
+    Args:
+        opt: all options; `data` as text, or as corpora by name.
+    """
+    corpora = _parse(opt.data) if isinstance(opt.data, str) else opt.data
+    training = [c for name, c in corpora.items() if name != CorpusName.VALID and int(c.get("weight", 1))]
+    if opt.batch_type == "tokens":  # a batch is as large as its longer side
+        amount = sum(max(_count_tokens(c[key]) for key in ("path_src", "path_tgt")) for c in training)
+    else:
+        amount = sum(_count_lines(corpus["path_src"]) for corpus in training)
+    return max(1, amount // (opt.batch_size * opt.accum_count[0] * opt.world_size))
+
+
+def _count_tokens(path: str) -> int:
+    with open(path, "rb") as file:
+        return sum(len(line.split()) for line in file)
+
+
+def has_validation(opt: Any) -> bool:
+    """Whether there is a corpus to validate on."""
+    return CorpusName.VALID in (_parse(opt.data) if isinstance(opt.data, str) else opt.data)
+
+
 def _report_blank(name: str, paths: list[str], blank: list[int], pairs: int, skip_empty_level: str) -> None:
     files = " and ".join(paths[:2])
     if len(blank) == pairs:

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -14,11 +14,19 @@ from onmt.constants import CorpusName
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable
+from onmt_varattn.nmt.presets import complete, given_options
 from onmt_varattn.nmt.world import USE_CUDA
 from onmt_varattn.opts import check_train, take_up
 from onmt_varattn.plugin import register
 from onmt_varattn.runs import check_place
-from onmt_varattn.training_data import check_corpora, check_data, check_links, check_vocabularies
+from onmt_varattn.training_data import (
+    check_corpora,
+    check_data,
+    check_links,
+    check_vocabularies,
+    has_validation,
+    steps_per_pass,
+)
 
 
 def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
@@ -40,27 +48,51 @@ def train(args: Sequence[str] | None = None) -> None:
     """Parse, check everything that can be checked before the long work, and train."""
     from onmt_varattn.bin.build_vocab import vocabulary_parser
 
-    opt = train_parser(siblings=[vocabulary_parser()]).parse_args(args)
+    parser = train_parser(siblings=[vocabulary_parser()])
+    opt = parser.parse_args(args)
     from onmt_varattn.nmt import launch, training, world
 
-    if launch.is_started():
+    started = launch.is_started()
+    if started:
         launch.follow_launcher()
         take_part(opt)
+    chosen = choose(opt, given_options(parser, args))
+    if started:
         check_train(opt)
         here = world.join(opt.gpu_backend, opt.dist_timeout)
         opt.gpu_ranks = opt.gpu_ranks if here.device.type == "cuda" else []
     else:
         check_train(opt)
         if opt.world_size > 1:
-            check(opt, world.World())
+            check(opt, world.World(), chosen)
             sys.exit(start_processes(opt, args))
         here = world.alone(cuda=bool(opt.gpu_ranks))
     try:
-        check(opt, here, read=here.first and not launch.has_checked())
+        check(opt, here, chosen, read=here.first and not launch.has_checked())
         keep_text_processing(opt)
-        training.train(opt, here)
+        training.train(opt, here, chosen.filled)
     finally:
         world.leave()
+
+
+class Chosen(NamedTuple):
+    """Which options were given, and what others were filled in with."""
+
+    given: set[str]
+    filled: dict[str, Any]
+
+
+def choose(opt: Any, given: set[str]) -> Chosen:
+    """Fill in options that nobody gave, so that training with -attention, or a preset, works as it is."""
+    if not (opt.attention or opt.preset):
+        return Chosen(given, {})
+    check_data(opt)
+    for name in ("batch_size", "world_size"):
+        if getattr(opt, name) < 1:
+            raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
+    if min(opt.accum_count, default=0) < 1:
+        raise UserError(f"-accum_count {min(opt.accum_count, default='')} must be at least 1")
+    return Chosen(given, complete(opt, given, steps_per_pass, has_validation(opt)))
 
 
 def take_part(opt: Any) -> None:
@@ -87,7 +119,7 @@ def start_processes(opt: Any, args: Sequence[str] | None) -> int:
     return launch.launch(launch.own_command(args), ranks, opt.world_size, opt.master_ip, port, cuda)
 
 
-def check(opt: Any, world: Any, read: bool = True) -> None:
+def check(opt: Any, world: Any, chosen: Chosen, read: bool = True) -> None:
     """Run OpenNMT's own checks and ours, turning what they raise into one sentence.
 
     OpenNMT checks with assertions, and rewrites what it checks: so on a copy, and silently.
@@ -95,6 +127,7 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
     Args:
         opt: all options.
         world: the processes that train together.
+        chosen: which options were given, and which filled in.
         read: read corpora and vocabularies through; one process is enough.
     """
     from onmt.utils.parse import ArgumentParser
@@ -107,6 +140,8 @@ def check(opt: Any, world: Any, read: bool = True) -> None:
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
         if found:
+            for one in (opt, begun):
+                resume.keep_chosen(one, saved["opt"], chosen.given, chosen.filled)
             resume.check_same(begun, saved, opt.train_from, resume.is_spokesman(opt, world))
             opt.reset_optim = "none"
         take_up(opt, saved["opt"])

@@ -12,6 +12,33 @@ from typing import Any
 from onmt_varattn.checkpoints.trees import BrokenError, shown
 
 
+class CountOr:
+    """The type of an option that is a whole number from 0, or one of a few words.
+
+    Args:
+        words: the words.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __call__(self, text: str) -> int | str:
+        """What the command line's text stands for."""
+        if text in self.words:
+            return text
+        try:
+            return int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{text}' is neither a number nor {self}") from None
+
+    def __str__(self) -> str:
+        return " or ".join(self.words)
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value out of a file is such a number or word."""
+        return type(value) is int or (type(value) is str and value in self.words)
+
+
 def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The options of a checkpoint that a parser knows, each of the parser's type; others are left out.
 
@@ -38,7 +65,10 @@ def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequ
 def takes_no_text(action: argparse.Action, words: Mapping[str, Sequence[str]]) -> bool:
     """Whether an option's values are flags, numbers or a few words."""
     return (
-        action.nargs == 0 or action.type in (int, float, bool) or bool(action.choices or action.dest in words)
+        action.nargs == 0
+        or action.type in (int, float, bool)
+        or isinstance(action.type, CountOr)
+        or bool(action.choices or action.dest in words)
     )
 
 
@@ -53,6 +83,8 @@ def _fits(value: Any, action: argparse.Action, choices: Any) -> bool:
 def _is_one(value: Any, action: argparse.Action, choices: Any) -> bool:
     if action.nargs == 0 or action.type is bool:
         return type(value) is bool
+    if isinstance(action.type, CountOr):
+        return action.type.fits(value)
     if action.type is int:
         return type(value) is int and (not choices or value in choices)
     if action.type is float:

@@ -224,6 +224,37 @@ def _of_likeliest(values: Tensor, q: Any, candidates: Candidates) -> Tensor:
     return values.gather(1, likeliest).squeeze(1)
 
 
+@torch.no_grad()
+def uniform_entropy(scores: Tensor) -> Tensor:
+    """The entropy of uniform alignments, log S: R x S -> R."""
+    return (scores != float("-inf")).sum(-1).to(torch.promote_types(scores.dtype, torch.float32)).log()
+
+
+@torch.no_grad()
+def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
+    """What a target position tells of the source position that it is aligned with, in nats: R.
+
+        I = H(mean_j p_j) - mean_j H(p_j)  over the positions j of a sentence
+
+    It is 0 if all positions have the same distribution, be it uniform or one source position for all of
+    them, and near log S if each has a source position of its own. Summed over a sentence's rows it is the
+    sentence's information times its length. Where a sentence is a single position, as a question about an
+    image is, all there is to tell is how far its distribution is from uniform: log S - H(p).
+
+    Args:
+        positions: where the rows belong.
+        probs: distributions over source positions, R x S.
+    """
+    probs = probs.to(torch.promote_types(probs.dtype, torch.float32))
+    entropy = torch.special.entr(probs).sum(1)  # R
+    if positions.steps == 1:
+        return uniform_entropy(positions.prior) - entropy
+    sentence, sentences = positions.sentence, len(positions.memory)
+    used = probs.new_zeros(sentences, probs.size(1)).index_add(0, sentence, probs)
+    used = used / used.sum(1, keepdim=True).clamp(min=1e-9)  # N x S, the mean over positions
+    return torch.special.entr(used).sum(1)[sentence] - entropy
+
+
 def warm_up(first: Objective, objective: Objective, positions: Positions, emitter: Emitter) -> Loss:
     """Train with a simpler objective first, while the posterior learns to be like the prior."""
     outcome = first(positions, emitter)

@@ -1,19 +1,48 @@
 """An objective in the course of training: a warm-up, a weight that grows, a temperature that falls."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from onmt_varattn.latent.alignment import MOST_LOG_CONCENTRATION, Dirichlet
 from onmt_varattn.latent.estimators import Enum, Settings
-from onmt_varattn.latent.objectives import Emitter, Hard, Objective, Positions, Report, Soft, warm_up
+from onmt_varattn.latent.objectives import (
+    Emitter,
+    Hard,
+    Marginal,
+    Objective,
+    Positions,
+    Report,
+    Soft,
+    mutual_information,
+    uniform_entropy,
+    warm_up,
+)
+from onmt_varattn.latent.start import Formation
+
+STALLED = 2  # validations in a row without progress that end a warm-up
+
+WARM_UPS: dict[str, type[Objective]] = {"soft": Soft, "hard": Hard, "marginal": Marginal}
+"""What can be trained first; all by enumeration."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What changes in the course of training."""
+    """What changes in the course of training.
 
-    warm_up_steps: int = 0
+    Attributes:
+        warm_up_steps: steps of the warm-up; None: until alignments have formed.
+        kl_weight: weight of the divergence.
+        kl_warm_up_steps: steps after the warm-up over which it grows from 0.
+        temperature: of relaxed draws, at the first step.
+        least_temperature: after `anneal_steps`.
+        anneal_steps: steps over which the temperature falls linearly.
+        warm_up_objective: what is trained first: "soft", "hard" or "marginal".
+    """
+
+    warm_up_steps: int | None = 0
     kl_weight: float = 1.0
     kl_warm_up_steps: int = 0
     temperature: float = 1.0
@@ -21,11 +50,11 @@ class Schedule:
     anneal_steps: int = 1
     warm_up_objective: str = "soft"
 
-    def kl_weight_at(self, step: int) -> float:
-        """Grows linearly from 0; counted from the end of the warm-up."""
+    def kl_weight_at(self, steps: int) -> float:
+        """The weight, so many steps after the warm-up: grows linearly from 0."""
         if not self.kl_warm_up_steps:
             return self.kl_weight
-        return self.kl_weight * min(1.0, max(0, step - self.warm_up_steps) / self.kl_warm_up_steps)
+        return self.kl_weight * min(1.0, max(0, steps) / self.kl_warm_up_steps)
 
     def temperature_at(self, step: int) -> float:
         """Falls linearly to the least one."""
@@ -38,34 +67,127 @@ class ScheduledObjective:
 
     Attributes:
         step: the training step, to be set before each.
+        warm_up_end: the last step of the warm-up; None while nothing has ended it yet.
+        formation: how far alignments have formed; None where the end is a given step.
+        first: what is trained in the warm-up.
     """
 
     def __init__(self, objective: Objective, schedule: Schedule) -> None:
         self.objective, self.schedule = objective, schedule
-        self.first = {"soft": Soft, "hard": Hard}[schedule.warm_up_objective](Enum(Settings()))
+        self.first = WARM_UPS[schedule.warm_up_objective](Enum(Settings()))
         self.step = 1
+        self.warm_up_end = schedule.warm_up_steps
+        self.formation = Formation() if schedule.warm_up_steps is None else None
+        self._best_perplexity, self._stalled = float("inf"), 0  # of validations in the warm-up
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the present step is one of the warm-up."""
+        return self.warm_up_end is None or self.step <= self.warm_up_end
+
+    def watch(self, information: float, most: float) -> bool:
+        """Tell how far alignments were formed in the present step; ends the warm-up if they are.
+
+        Args:
+            information: sum of the prior's mutual information over positions, in all processes.
+            most: sum of the entropies of uniform alignments.
+
+        Returns:
+            Whether this was the last step of the warm-up.
+        """
+        if self.warm_up_end is None and self.formation is not None:
+            self.formation.add(information, most)
+            if self.formation.has_formed:
+                self.end_warm_up()
+        return self.step == self.warm_up_end
+
+    def validated(self, perplexity: float) -> bool:
+        """Tell a validation of the warm-up's objective; ends a warm-up that does not form alignments.
+
+        Returns:
+            Whether it did: the perplexity no longer falls, so waiting for longer is of no use.
+        """
+        if self.warm_up_end is not None:
+            return False
+        self._stalled = 0 if perplexity < self._best_perplexity else self._stalled + 1
+        self._best_perplexity = min(perplexity, self._best_perplexity)
+        if self._stalled < STALLED:
+            return False
+        self.end_warm_up()
+        return True
+
+    def end_warm_up(self) -> None:
+        """Have the present step be the last one of the warm-up."""
+        self.warm_up_end = self.step
 
     def carried(self) -> Tensor:
-        """What goes from step to step: the average reward."""
+        """What goes from step to step in one process: the average reward."""
         return torch.tensor([self.objective.average_reward], dtype=torch.float64)
 
     def take_up(self, carried: Tensor) -> None:
         """Go on with what `carried` gave."""
         self.objective.average_reward = float(carried[0])
 
+    def start_state(self) -> dict[str, Any] | None:
+        """What the automatic start knows, the same in all processes; None where there is none."""
+        if self.formation is None:
+            return None
+        validations = {"best": self._best_perplexity, "stalled": self._stalled}
+        return {"end": self.warm_up_end, "validations": validations, "curve": self.formation.state_dict()}
+
+    def load_start_state(self, state: dict[str, Any] | None) -> None:
+        """Go on with what `start_state` gave; nothing changes where either run has a given number of steps.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        if self.formation is None or state is None:
+            return
+        end, validations = state["end"], state["validations"]
+        if end is not None and (type(end) is not int or end < 0):
+            raise ValueError("the end of the warm-up is damaged")
+        self.formation.load_state_dict(state["curve"])
+        self._best_perplexity, self._stalled = float(validations["best"]), int(validations["stalled"])
+        self.warm_up_end = end
+
     def __call__(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
         """The loss, and sums to report: "log_likelihood" (or its bound), "correct", and others."""
-        if self.step <= self.schedule.warm_up_steps:
+        about = self._about(positions)
+        if self.warming_up:
             outcome = warm_up(self.first, self.objective, positions, emitter)
             report = dict(outcome.report)
-            return outcome.loss, {"log_likelihood": report.pop("bound"), **report}
+            return outcome.loss, {"log_likelihood": report.pop("bound"), **report, **about}
         self.objective.estimator.settings.temperature = self.schedule.temperature_at(self.step)
-        outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(self.step))
-        report = dict(outcome.report)
+        since = self.step - (self.warm_up_end or 0)
+        outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(since))
+        report = {**outcome.report, **about}
         bound = report.pop("bound")
         if not self.objective.has_posterior:  # bound and cross-entropy are one, and there is no divergence
             return outcome.loss, {"log_likelihood": bound, **_without(report, "xent", "kl")}
         return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}
+
+    @torch.no_grad()
+    def _about(self, positions: Positions) -> Report:
+        """What the health of a run is judged by, besides the bound's parts."""
+        about = {
+            "uniform_entropy": uniform_entropy(positions.prior).sum(),
+            "prior_information": mutual_information(positions, positions.prior.softmax(-1)).sum(),
+        }
+        q = positions.posterior
+        if not self.objective.has_posterior or q is None:
+            return about
+        if self.objective.refine is None:
+            posterior = self.objective.estimator.distribution(q)
+            about["posterior_information"] = mutual_information(positions, posterior.probs).sum()
+        if self.objective.prior is Dirichlet:
+            about["at_bounds"] = (share_at_bounds(positions.prior) + share_at_bounds(q)).sum() / 2
+        return about
+
+
+def share_at_bounds(scores: Tensor) -> Tensor:
+    """The share of real positions whose log concentration is cut off: R x S -> R."""
+    real = scores != float("-inf")
+    return (real & (scores.abs() >= MOST_LOG_CONCENTRATION)).sum(-1) / real.sum(-1)
 
 
 def _without(report: Report, *names: str) -> Report:

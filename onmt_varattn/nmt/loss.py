@@ -9,7 +9,15 @@ from torch import Tensor
 
 from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
 from onmt_varattn.latent.likelihood import Vocabulary, Workspace
-from onmt_varattn.latent.objectives import Emitter, Objective, Positions, Report
+from onmt_varattn.latent.objectives import (
+    Emitter,
+    Objective,
+    Positions,
+    Report,
+    mutual_information,
+    soft_marginals,
+    uniform_entropy,
+)
 from onmt_varattn.latent.prediction import Inference, TestAttention
 from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
 from onmt_varattn.nmt.decoder import Trace
@@ -119,9 +127,14 @@ class ValidationLoss(AlignmentLossCompute):
             "log_likelihood": total,
             "correct": found.correct.sum(),
             "prior_entropy": inference.prior.entropy().sum(),
+            "prior_information": mutual_information(positions, inference.prior.probs).sum(),
+            "uniform_entropy": uniform_entropy(positions.prior).sum(),
         }
+        if self.test_attention.kind != "soft":
+            report["soft_log_likelihood"] = soft_marginals(positions, emitter).log_marginal.sum()
         if enumerates and positions.posterior is not None:
             report |= {name: values.sum() for name, values in inference.bound().items()}
+            report["posterior_information"] = mutual_information(positions, inference.posterior.probs).sum()
         return -total, report
 
 
@@ -195,10 +208,11 @@ def describe(opt: Any) -> None:
         parts.append(f"with posterior {opt.posterior}{network}")
     steps = opt.attention_warmup_steps
     if steps:
-        first = {"soft": "soft attention", "hard": "hard attention by enum"}[opt.attention_warmup]
-        parts.append(f"after {steps} steps of {first}")
+        first = f"{opt.attention_warmup} attention" + ("" if opt.attention_warmup == "soft" else " by enum")
+        until = f"once {first} has formed alignments" if steps == "auto" else f"after {steps} steps of {first}"
+        parts.append(until)
     logger.info("Attention: %s", " ".join(parts))
-    if steps and steps >= opt.train_steps > 0:
+    if steps and steps != "auto" and steps >= opt.train_steps > 0:
         logger.warning(
             "-attention_warmup_steps %d: the warm-up is not over by -train_steps %d", steps, opt.train_steps
         )

@@ -79,12 +79,20 @@ class AlignmentModel(NMTModel):
         return trace, {}
 
 
+def _drop(embeddings: Any, rate: float) -> None:
+    """Have OpenNMT's embeddings drop values in training; with positions they do so by -dropout."""
+    if rate and not embeddings.position_encoding:
+        embeddings.make_embedding.add_module("dropout", nn.Dropout(rate))
+
+
 def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
     """Encoder and decoder from options; OpenNMT adds the generator."""
     if opt.share_embeddings and fields["src"].base_field.vocab != fields["tgt"].base_field.vocab:
         raise UserError("-share_embeddings needs one vocabulary for both sides: use -share_vocab")
     encoder, source_embeddings = builder.build_encoder_with_embeddings(opt, fields)
     target_embeddings = builder.build_embeddings(opt, fields["tgt"], for_encoder=False)
+    for embeddings in (source_embeddings, target_embeddings):
+        _drop(embeddings, getattr(opt, "embedding_dropout", 0.0))
     if opt.share_embeddings:
         target_embeddings.word_lut.weight = source_embeddings.word_lut.weight
     posterior = None

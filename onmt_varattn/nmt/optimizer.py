@@ -89,6 +89,10 @@ class PlateauOptimizer(Optimizer):
         if self._plateau.report(perplexity):
             self._plateau.tell(self.learning_rate())
 
+    def forget_validations(self) -> None:
+        """Compare later validations with each other alone; the rate stays as it is."""
+        self._plateau.forget()
+
     def state_dict(self) -> dict[str, Any]:
         """OpenNMT's state, and where the plateau search stands. It may be resumed on any device."""
         state = super().state_dict()

@@ -3,6 +3,7 @@
 import copy
 import platform
 import sys
+from collections.abc import Collection
 from importlib.metadata import version
 from typing import Any
 
@@ -57,6 +58,16 @@ def set_early_stopping_state(stopper: EarlyStopping | None, state: dict[str, Any
         scorer.best_score = state["scores"].get(scorer.name, scorer.best_score)
 
 
+def forget_validations(stopper: EarlyStopping | None) -> None:
+    """Have all patience again, and compare later validations with each other alone."""
+    if stopper is None:
+        return
+    stopper.current_tolerance = stopper.stalled_tolerance = stopper.tolerance
+    stopper.status, stopper.current_step_best = PatienceEnum.IMPROVING, 0
+    for scorer in stopper.early_stopping_scorers:
+        scorer.best_score = type(scorer)().best_score
+
+
 def is_spokesman(opt: Any, world: World) -> bool:
     """Whether this process is the one to tell the user; a launcher leaves it to the first of its own."""
     return world.first and world.size == opt.world_size
@@ -86,6 +97,20 @@ def find_checkpoint(opt: Any, world: World) -> bool:
     return bool(step)
 
 
+def keep_chosen(opt: Any, saved: Any, given: Collection[str], filled: Collection[str]) -> None:
+    """Have options that nobody gave be as they were when the run began, whatever their defaults are now.
+
+    Args:
+        opt: of this run, changed in place.
+        saved: of the checkpoint.
+        given: names of the options that were given.
+        filled: names of those with a default that depends on the run.
+    """
+    for name in {*filled, *ATTENTION_OPTIONS, "embedding_dropout"} - {*given}:
+        if name != "attention" and hasattr(saved, name):
+            setattr(opt, name, getattr(saved, name))
+
+
 # What may differ between two parts of one run without making it another run.
 _MAY_DIFFER = frozenset(
     (  # noqa: SIM905
@@ -93,7 +118,7 @@ _MAY_DIFFER = frozenset(
         "verbose exp exp_host tensorboard tensorboard_log_dir metrics_file save_checkpoint_steps "
         "keep_checkpoint reset_optim gpu_ranks world_size gpu_backend gpu_verbose_level master_ip "
         "master_port dist_timeout queue_size bad_steps_limit text_processing valid_batch_size num_threads "
-        "data"
+        "data preset"
     ).split()
 )
 # What the checkpoint's optimiser is made with.

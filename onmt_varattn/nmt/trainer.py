@@ -1,10 +1,11 @@
 """Training: OpenNMT's trainer, in one process or many, that loses nothing on a bad day."""
 
+import contextlib
 import json
 import math
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -19,11 +20,18 @@ from onmt_varattn.nmt.data import Share, TrainingData, amount, lines_of
 from onmt_varattn.nmt.loss import TrainingLoss
 from onmt_varattn.nmt.memory import accumulate
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
-from onmt_varattn.nmt.resume import early_stopping_state, set_early_stopping_state, versions
+from onmt_varattn.nmt.resume import (
+    early_stopping_state,
+    forget_validations,
+    set_early_stopping_state,
+    versions,
+)
 from onmt_varattn.nmt.statistics import AlignmentStatistics, sum_over
 from onmt_varattn.nmt.world import World
 from onmt_varattn.randomness import model_stream, seed_of_rank, set_model_stream
 from onmt_varattn.signals import SIGNALS, StopRequest
+from onmt_varattn.training.health import Health
+from onmt_varattn.training.pace import Pace
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class News:
         sentences: how many that were.
         bad_ranks: processes whose loss is not finite.
         present: whether some process has a gradient, one a parameter.
+        aligned: sums over target words of the prior's mutual information, and of the most that it can be.
     """
 
     signal: int
@@ -45,6 +54,7 @@ class News:
     sentences: int
     bad_ranks: list[int]
     present: list[bool]
+    aligned: tuple[float, float] = (0.0, 0.0)
 
 
 class Trainer(onmt.Trainer):
@@ -58,6 +68,8 @@ class Trainer(onmt.Trainer):
         world: the processes that train together.
         validates_alone: every process does all of a validation, and the first one's counts.
         bad_steps_limit: give up after this many steps in a row that could not be taken.
+        health: judges reports; None for models of OpenNMT-py's own.
+        pace: tells how long it will take; None for nobody to tell.
     """
 
     optim: PlateauOptimizer
@@ -66,6 +78,8 @@ class Trainer(onmt.Trainer):
     validates_alone = False
     moving_average: list[torch.Tensor] | None
     bad_steps_limit = 10
+    health: Health | None = None
+    pace: Pace | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -97,15 +111,21 @@ class Trainer(onmt.Trainer):
         self._start_report_manager()
         self._catch_up_on_dropout()
         step, news = self.optim.training_step - 1, None
-        with StopRequest(announce=self.world.first) as stop:
+        pace = self.pace or contextlib.nullcontext()
+        with StopRequest(announce=self.world.first) as stop, pace:
             for shares, normalization in self._accum_batches(train_iter):
                 step = self.optim.training_step
                 news = self._train_step(shares, normalization, stop)
                 if self.average_decay > 0 and (step - 1) % self.average_every == 0:
                     self._update_average(step)
-                self._report(step, train_steps)
+                began = self._follow_warm_up(news)
+                self._report(step, train_steps, split=began)
+                if self.pace is not None:
+                    self.pace.step(step)
                 new_best = early = False
                 if valid_iter is not None and step % valid_steps == 0:
+                    if self.pace is not None:
+                        self.pace.pause("validating")
                     new_best = self._validate(valid_iter, step)
                     early = self.earlystopper is not None and self.earlystopper.has_stopped()
                 last = bool(news.signal) or early or 0 < train_steps <= step
@@ -138,6 +158,12 @@ class Trainer(onmt.Trainer):
         Nobody leaves before the first process has saved.
         """
         self.save_again = bool(self.world.from_first(int(self.save_again)))
+        if self._warming_up and not stopped_by:
+            logger.warning(
+                "The run is over before its warm-up is: the model was trained with %s attention alone. Give "
+                "it more steps, or fewer -attention_warmup_steps.",
+                self.train_loss.scheduled.schedule.warm_up_objective,
+            )
         if self.left_out["sentences"]:
             logger.warning(
                 "Left out: %d steps, %d sentences in all.", self.left_out["steps"], self.left_out["sentences"]
@@ -175,7 +201,8 @@ class Trainer(onmt.Trainer):
         computed, left_out = accumulate(
             shares, self.optim.zero_grad, lambda share: self._backward(share, normalization)
         )
-        news = self._exchange(stop.signal, left_out, all(math.isfinite(stats.loss) for stats in computed))
+        finite = all(math.isfinite(stats.loss) for stats in computed)
+        news = self._exchange(stop.signal, left_out, finite, computed)
         self.world.sum_gradients(self._trained, news.present)
         if 0 < news.left_out < normalization:
             for parameter in self._trained:
@@ -193,7 +220,8 @@ class Trainer(onmt.Trainer):
             self.left_out["in_a_row"] = 0
             for stats in computed:
                 self.report_stats.update(stats, update_n_src_words=True)
-        return news
+            return news
+        return replace(news, aligned=(0.0, 0.0))
 
     def _backward(self, share: Share, normalization: int) -> Statistics:
         """Add the gradient of a share."""
@@ -231,9 +259,11 @@ class Trainer(onmt.Trainer):
         """OpenNMT's own step for its -truncated_decoder, which updates several times a batch."""
         batches = [share.batch() for share in shares]
         self._gradient_accumulation(batches, normalization, Statistics(), self.report_stats)
-        return self._exchange(stop.signal, [], True)
+        return self._exchange(stop.signal, [], True, [])
 
-    def _exchange(self, stop_signal: int, left_out: list[Share], finite: bool) -> News:
+    def _exchange(
+        self, stop_signal: int, left_out: list[Share], finite: bool, computed: list[Statistics]
+    ) -> News:
         """Tell the other processes what happened here, and hear what happened there."""
         rank, size = self.world.rank, self.world.size
         sentences = sum(len(share.examples) for share in left_out)
@@ -242,9 +272,11 @@ class Trainer(onmt.Trainer):
             [self.save_again, self._amount(share.examples for share in left_out), sentences],
             [not finite and rank == other for other in range(size)],
             [parameter.grad is not None for parameter in self._trained],
+            [_total(computed, "prior_information"), _total(computed, "uniform_entropy")],
         ]
         told = self.world.sum(torch.tensor(list(chain(*parts)), dtype=torch.float64))
-        signals, counts, bad, present = (part.tolist() for part in told.cpu().split([len(p) for p in parts]))
+        lengths = [len(part) for part in parts]
+        signals, counts, bad, present, aligned = (part.tolist() for part in told.cpu().split(lengths))
         return News(
             signal=next((number for number, count in zip(SIGNALS, signals, strict=True) if count), 0),
             save_again=counts[0] > 0,
@@ -252,6 +284,7 @@ class Trainer(onmt.Trainer):
             sentences=int(counts[2]),
             bad_ranks=[rank for rank, count in enumerate(bad) if count],
             present=[count > 0 for count in present],
+            aligned=(aligned[0], aligned[1]),
         )
 
     def _leave_out(self, step: int, shares: list[Share], reason: str, news: News) -> None:
@@ -280,14 +313,59 @@ class Trainer(onmt.Trainer):
             f"another -save_model, and {changes}"
         )
 
-    def _report(self, step: int, train_steps: int) -> None:
-        """Log and write what training reports, every so many steps."""
-        if step % self.report_manager.report_every:
+    @property
+    def _warming_up(self) -> bool:
+        """Whether the last step was trained with a simpler objective."""
+        return isinstance(self.train_loss, TrainingLoss) and self.train_loss.scheduled.warming_up
+
+    def _follow_warm_up(self, news: News) -> bool:
+        """End the warm-up if it is time.
+
+        Returns:
+            Whether the step was the last one of the warm-up.
+        """
+        if not isinstance(self.train_loss, TrainingLoss):
+            return False
+        scheduled = self.train_loss.scheduled
+        if not scheduled.watch(*news.aligned):
+            return False
+        formed = scheduled.formation is not None
+        level = f" ({scheduled.formation.level:.2f} of the largest information)" if scheduled.formation else ""
+        self._begin_objective(
+            f"Alignments have formed at step {scheduled.step:,}{level}"
+            if formed
+            else f"The warm-up is over at step {scheduled.step:,}"
+        )
+        return True
+
+    def _begin_objective(self, why: str) -> None:
+        """What was validated during the warm-up counts for nothing afterwards."""
+        logger.info("%s: %s attention from here", why, self.model.attention)
+        if self.pace is not None:
+            self.pace.restart()
+        self.best = {"step": 0, "ppl": math.inf}
+        self.optim.forget_validations()
+        forget_validations(self.earlystopper)
+
+    def _report(self, step: int, train_steps: int, split: bool = False) -> None:
+        """Log and write what training reports: every so many steps, and where the objective changes."""
+        if step % self.report_manager.report_every and not split:
             return
         stats = sum_over(self.world, self.report_stats)
         if self.world.first and stats.n_words:
-            self._maybe_report_training(step, train_steps, self.optim.learning_rate(), stats)
+            patience = None if self.earlystopper is None else self.earlystopper.current_tolerance
+            rate = self.optim.learning_rate()
+            self.report_manager._report_training(step, train_steps, rate, patience, stats)
+            self._judge(step, stats, validation=False)
         self.report_stats = AlignmentStatistics()
+
+    def _judge(self, step: int, stats: AlignmentStatistics, validation: bool) -> None:
+        """Log what is wrong with the run."""
+        if self.health is None:
+            return
+        metrics = {"ppl": stats.ppl(), **stats.metrics()}
+        for finding in self.health.judge(step, metrics, self._warming_up, validation):
+            logger.warning("Health: %s.", finding)
 
     def _validate(self, valid_iter: Any, step: int) -> bool:
         """Validate, report, and let learning rate and early stopping follow.
@@ -298,29 +376,36 @@ class Trainer(onmt.Trainer):
         stats = self.validate(valid_iter, moving_average=self.moving_average)
         if self.world.first:
             self._report_step(self.optim.learning_rate(), step, valid_stats=stats)
-        if self.earlystopper is not None:
-            self.earlystopper(stats, step)
-        if 0 < self.best["step"] <= self._warm_up_steps < step:  # that was another objective's
-            self.best = {"step": 0, "ppl": math.inf}
+            self._judge(step, stats, validation=True)
+        if self._warming_up:
+            if not self._still_warming_up(stats, step):
+                return False
+        else:
+            self.optim.report_validation(stats.ppl())
+            if self.earlystopper is not None:
+                self.earlystopper(stats, step)
         if not stats.ppl() < self.best["ppl"]:
             return False
         self.best = {"step": step, "ppl": stats.ppl()}
         return True
 
-    @property
-    def _warm_up_steps(self) -> int:
-        """How many steps are trained with a simpler objective."""
-        ours = isinstance(self.train_loss, TrainingLoss)
-        return self.train_loss.scheduled.schedule.warm_up_steps if ours else 0
+    def _still_warming_up(self, stats: AlignmentStatistics, step: int) -> bool:
+        """Whether the warm-up goes on after this validation: neither rate nor patience follow it."""
+        scheduled = self.train_loss.scheduled
+        metrics = stats.metrics()
+        soft = scheduled.schedule.warm_up_objective == "soft"
+        if scheduled.validated(metrics.get("soft_ppl", stats.ppl()) if soft else stats.ppl()):
+            level = metrics.get("relative_entropy", 1.0)
+            logger.warning("Alignments have not formed (%.2f of the largest entropy).", level)
+            self._begin_objective(f"The warm-up's validation perplexity no longer falls at step {step:,}")
+        return scheduled.warm_up_end is None or step < scheduled.warm_up_end
 
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
-        """The statistics of all processes' validation batches; the learning rate follows them."""
+        """The statistics of all processes' validation batches."""
         stats = super().validate(valid_iter, moving_average)
         if self.validates_alone and not self.world.first:
             stats = AlignmentStatistics()
-        stats = sum_over(self.world, stats)
-        self.optim.report_validation(stats.ppl())
-        return stats
+        return sum_over(self.world, stats)
 
     def _save(self, step: int, data: TrainingData, lasting: bool = True) -> None:
         """Save, in the first process; a failure is reported there, and remembered."""
@@ -343,6 +428,7 @@ class Trainer(onmt.Trainer):
         }
         if isinstance(self.train_loss, TrainingLoss):
             state["carried"] = self.world.gather(self.train_loss.scheduled.carried())
+            state["start"] = self.train_loss.scheduled.start_state()
         if self.moving_average:  # which takes the parameters' place in the checkpoint
             state["parameters"] = [parameter.detach().clone() for parameter in self.model.parameters()]
         return state
@@ -358,8 +444,13 @@ class Trainer(onmt.Trainer):
         if len(streams) != self.world.size:
             logger.warning("%d processes go on with what %d began.", self.world.size, len(streams))
         data.load_state_dict(state["data"])
-        if isinstance(self.train_loss, TrainingLoss) and rank < len(state.get("carried", [])):
-            self.train_loss.scheduled.take_up(state["carried"][rank])
+        if isinstance(self.train_loss, TrainingLoss):
+            if rank < len(state.get("carried", [])):
+                self.train_loss.scheduled.take_up(state["carried"][rank])
+            try:
+                self.train_loss.scheduled.load_start_state(state.get("start"))
+            except (ValueError, TypeError, KeyError):
+                raise BrokenError("its automatic start is damaged") from None
         if len(streams) == self.world.size:
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
         self.began = state["began"]
@@ -373,3 +464,8 @@ class Trainer(onmt.Trainer):
                 self.moving_average = [p.detach().clone().float() for p in self.model.parameters()]
             for parameter, value in zip(self.model.parameters(), state["parameters"], strict=True):
                 parameter.data.copy_(value)
+
+
+def _total(computed: list[Statistics], name: str) -> float:
+    """A named sum over the statistics of several batches."""
+    return sum(getattr(stats, "sums", {}).get(name, (0.0, 0))[0] for stats in computed)

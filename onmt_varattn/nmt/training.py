@@ -24,20 +24,25 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
+from onmt_varattn.nmt.presets import described
 from onmt_varattn.nmt.statistics import ReportManager
 from onmt_varattn.nmt.trainer import Trainer
 from onmt_varattn.nmt.world import World, alone
 from onmt_varattn.opts import change_attention
 from onmt_varattn.randomness import seed_of_rank
 from onmt_varattn.saving import checkpoints_of, remove_remains, steps_of_run
+from onmt_varattn.training.health import Health
+from onmt_varattn.training.pace import Pace
+from onmt_varattn.training_data import steps_per_pass
 
 
-def train(opt: Any, world: World | None = None) -> None:
+def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = None) -> None:
     """Train a model as the options say; OpenNMT's function of this name.
 
     Args:
         opt: options that are checked already.
         world: the processes that train together; all have the same options.
+        filled: options that nobody gave, with what they were filled in with; for the log.
     """
     world = world or alone(cuda=bool(opt.gpu_ranks))
     if opt.world_size != world.size:
@@ -46,6 +51,9 @@ def train(opt: Any, world: World | None = None) -> None:
         )
     keep_freed_memory()
     start_logging(opt, world)
+    if filled:
+        whose = f"Preset {opt.preset}" if opt.preset else "Defaults of -attention"
+        logger.info("%s: %s", whose, described({name: getattr(opt, name) for name in filled}))
     ArgumentParser.validate_train_opts(opt)
     ArgumentParser.update_model_opts(opt)
     ArgumentParser.validate_model_opts(opt)
@@ -74,6 +82,12 @@ def run(opt: Any, world: World) -> None:
     where = f"{world.size} processes" if world.size > 1 else "one process"
     device = "the CPU" if world.device.type == "cpu" else str(world.device)
     logger.info("Training from step %d in %s on %s", step, where, device)
+    if world.first:
+        per_pass, horizon = steps_per_pass(opt), max(0, opt.early_stopping) * opt.valid_steps
+        trainer.pace = Pace(steps, per_pass, horizon if valid is not None else 0)
+        if opt.attention:
+            automatic = opt.attention_warmup_steps == "auto"
+            trainer.health = Health(opt.attention, opt.attention_warmup or "soft", automatic)
     trainer.train(data, steps, opt.save_checkpoint_steps, valid, opt.valid_steps)
     if trainer.report_manager.tensorboard_writer is not None:
         trainer.report_manager.tensorboard_writer.close()

@@ -210,7 +210,8 @@ def test_schedules():
     from onmt_varattn.latent.schedule import Schedule
 
     schedule = Schedule(10, 0.5, 20, 2.0, 1.0, 100)
-    assert [schedule.kl_weight_at(step) for step in (1, 10, 20, 30, 99)] == [0, 0, 0.25, 0.5, 0.5]
+    after_warm_up = (-9, 0, 10, 20, 89)
+    assert [schedule.kl_weight_at(steps) for steps in after_warm_up] == [0, 0, 0.25, 0.5, 0.5]
     assert [schedule.temperature_at(step) for step in (0, 50, 100, 500)] == [2.0, 1.5, 1.0, 1.0]
     assert Schedule().kl_weight_at(1) == 1.0
 

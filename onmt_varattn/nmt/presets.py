@@ -1,0 +1,226 @@
+"""Options that nobody gave: defaults with which `-attention` trains, and presets of sizes and schedule.
+
+What the command line or `-config` says always wins, a preset comes next, then the defaults of
+`-attention`; models of OpenNMT-py's own without a preset keep OpenNMT-py's defaults.
+"""
+
+import argparse
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from onmt_varattn.errors import UserError
+
+Options = dict[str, Any]
+
+PATIENCE = 4  # validations without a lower perplexity that end a run
+MOST_PASSES = 100  # over the data, where early stopping ends a run
+PASSES = 30  # over the data, without validation
+LARGE = 500  # sizes from which uniform parameters in +-0.1, the paper's, are not too small
+VALID_STEPS = (100, 10_000)  # fewest and most steps between validations
+
+DEFAULTS: Options = {
+    "encoder_type": "brnn",
+    "optim": "adam",
+    "learning_rate": 0.001,
+    "max_grad_norm": 5.0,
+    "batch_size": 32,
+    "normalization": "tokens",
+    "dropout": [0.3],
+    "keep_checkpoint": 3,
+}
+"""With -attention. Others depend on sizes and data: see `complete`."""
+
+
+def _sizes(layers: int, embeddings: int, encoder: int, decoder: int) -> Options:
+    return {
+        "enc_layers": layers,
+        "dec_layers": layers,
+        "src_word_vec_size": embeddings,
+        "tgt_word_vec_size": embeddings,
+        "enc_rnn_size": encoder,
+        "dec_rnn_size": decoder,
+    }
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Sizes and schedule in one word.
+
+    Attributes:
+        options: what it sets.
+        passes: over the data, at most.
+        attention: True: needs `-attention`; False: does not go with it; None: either.
+    """
+
+    options: Options
+    passes: int = MOST_PASSES
+    attention: bool | None = None
+
+
+PRESETS = {
+    "small": Preset(
+        {
+            **DEFAULTS,
+            **_sizes(layers=1, embeddings=128, encoder=128, decoder=128),
+            "learning_rate": 0.002,
+            "dropout": [0.2],
+            "param_init": 0.0,
+        },
+    ),
+    "paper": Preset(
+        {
+            **DEFAULTS,
+            **_sizes(layers=2, embeddings=512, encoder=1024, decoder=768),
+            "attention_size": 512,
+            "learning_rate": 0.0003,
+            "batch_size": 6,
+            "param_init": 0.1,
+        },
+        passes=30,
+        attention=True,
+    ),
+    "transformer": Preset(
+        {
+            "encoder_type": "transformer",
+            "decoder_type": "transformer",
+            "position_encoding": True,
+            **_sizes(layers=6, embeddings=512, encoder=512, decoder=512),
+            "heads": 8,
+            "transformer_ff": 2048,
+            "dropout": [0.1],
+            "attention_dropout": [0.1],
+            "label_smoothing": 0.1,
+            "param_init": 0.0,
+            "param_init_glorot": True,
+            "optim": "adam",
+            "adam_beta2": 0.998,
+            "learning_rate": 2.0,
+            "decay_method": "noam",
+            "warmup_steps": 8000,
+            "max_grad_norm": 0.0,
+            "batch_type": "tokens",
+            "batch_size": 4096,
+            "normalization": "tokens",
+            "keep_checkpoint": 3,
+        },
+        attention=False,
+    ),
+}
+
+_SAME = {  # an option, and another that sets it, too
+    "enc_rnn_size": "rnn_size",
+    "dec_rnn_size": "rnn_size",
+    "enc_layers": "layers",
+    "dec_layers": "layers",
+    "src_word_vec_size": "word_vec_size",
+    "tgt_word_vec_size": "word_vec_size",
+}
+_RATES = ("decay_on_plateau", "start_decay_steps", "decay_steps", "decay_method")
+_ADAMS = ("adam", "fusedadam")
+
+
+def preset_opt(add: Any) -> None:
+    """The option."""
+    add(
+        "preset",
+        choices=list(PRESETS),
+        help="Sizes and schedule in one word: small (for a CPU, or a small corpus), paper (Deng et al.'s for "
+        "IWSLT14), transformer (OpenNMT-py's own model, without -attention). Options that are given win.",
+    )
+
+
+def complete(opt: Any, given: Collection[str], pass_steps: Any, validates: bool) -> Options:
+    """Fill in what nobody gave.
+
+    Args:
+        opt: all options, changed in place.
+        given: the names of those that the command line or a configuration file gave.
+        pass_steps: tells the number of steps of a pass over the training data, once sizes of batches are
+            known.
+        validates: there is validation data.
+
+    Returns:
+        What was filled in.
+
+    Raises:
+        UserError: the preset does not go with the other options.
+    """
+    preset = PRESETS[opt.preset] if opt.preset else None
+    if preset is None and not opt.attention:
+        return {}
+    if preset is not None and preset.attention is not None and preset.attention != bool(opt.attention):
+        raise UserError(
+            f"-preset {opt.preset} needs -attention, whose sizes may differ; use small"
+            if preset.attention
+            else f"-preset {opt.preset} does not go with -attention, whose decoder is an RNN; use small or paper"
+        )
+    filled: Options = {}
+
+    def fill(name: str, value: Any) -> None:
+        if name not in given and _SAME.get(name) not in given:
+            setattr(opt, name, value)
+            filled[name] = value
+
+    for name, value in (preset.options if preset else DEFAULTS).items():
+        if name == "learning_rate" and opt.optim not in _ADAMS:
+            continue  # another optimiser that was given has a rate of its own
+        fill(name, value)
+    if "param_init" not in filled and opt.attention:
+        fill("param_init", 0.1 if _smallest(opt) >= LARGE else 0.0)
+    _fill_schedule(fill, opt, given, preset, pass_steps(opt), validates)
+    return filled
+
+
+def _fill_schedule(
+    fill: Any, opt: Any, given: Collection[str], preset: Preset | None, per_pass: int, validates: bool
+) -> None:
+    """When to validate, to save, to lower the rate and to stop."""
+    fewest, most = VALID_STEPS
+    every = min(max(per_pass // 2, fewest), most)
+    if validates:
+        fill("valid_steps", every)
+        if opt.optim in _ADAMS and not any(name in given for name in _RATES) and opt.decay_method != "noam":
+            fill("decay_on_plateau", 1)
+    fill("save_checkpoint_steps", opt.valid_steps if validates else every)
+    if "train_steps" in given or opt.single_pass:
+        return  # an end that was given is the end
+    if validates:
+        fill("early_stopping", PATIENCE)
+        if opt.early_stopping:
+            fill("early_stopping_criteria", ["ppl"])
+    ends_early = validates and opt.early_stopping
+    passes = preset.passes if preset else MOST_PASSES
+    fill("train_steps", max(per_pass, 1) * (passes if ends_early else min(passes, PASSES)))
+
+
+def _smallest(opt: Any) -> int:
+    """The smallest size that parameters are made for."""
+    sizes = [
+        opt.rnn_size if opt.rnn_size > 0 else min(opt.enc_rnn_size, opt.dec_rnn_size),
+        opt.word_vec_size if opt.word_vec_size > 0 else min(opt.src_word_vec_size, opt.tgt_word_vec_size),
+    ]
+    return min(sizes)
+
+
+def described(filled: Options) -> str:
+    """Options as one types them."""
+    return " ".join(f"-{name} {_typed(value)}".rstrip() for name, value in filled.items())
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def given_options(parser: argparse.ArgumentParser, args: Any) -> set[str]:
+    """The names of the options that the command line or a configuration file gives."""
+    defaults = [(action, action.default) for action in parser._actions]
+    for action, _ in defaults:
+        action.default = argparse.SUPPRESS
+    try:
+        return set(vars(parser.parse_known_args(args)[0]))
+    finally:
+        for action, default in defaults:
+            action.default = default

@@ -1,0 +1,1 @@
+"""What every training run needs, of whatever model. It knows no task."""

@@ -1,0 +1,105 @@
+"""The health of a run: what its own numbers say is wrong, and what to do about it."""
+
+from collections.abc import Iterator
+
+UNIFORM = 0.9  # relative entropy of the prior above which alignments count as uniform
+AFTER = 500  # steps before that is worth a word
+NO_DIVERGENCE = 0.01  # nats between posterior and prior
+UNDECIDED = 0.8  # relative entropy of the prior with which so small a divergence is a bad sign
+ONE_POSITION = 0.1  # information, and 
+SHARP = 0.3  # relative entropy below which all words look at the same place
+VARIANCE = 25.0  # of rewards, in nats squared, and
+GROWTH = 10.0  # times the lowest one so far: exploding
+AT_BOUNDS = 0.1  # share of concentrations that are cut off
+WORSE = 1.02  # times the perplexity of soft attention
+
+Metrics = dict[str, float]
+
+
+class Health:
+    """Judges reports of a run, one after the other.
+
+    A finding is given when it appears, and again with every validation as long as it lasts.
+
+    Args:
+        attention: the objective's name.
+        first: the name of what is trained in the warm-up.
+        automatic: the warm-up ends by itself.
+    """
+
+    def __init__(self, attention: str, first: str, automatic: bool) -> None:
+        self.attention, self.first, self.automatic = attention, first, automatic
+        self._lowest_variance = float("inf")
+        self._known: set[str] = set()
+
+    def judge(self, step: int, metrics: Metrics, warming_up: bool, validation: bool = False) -> list[str]:
+        """What is wrong, one sentence each.
+
+        Args:
+            step: of the report.
+            metrics: means per target word, as reported.
+            warming_up: the report is of the warm-up.
+            validation: the report is one of a validation.
+        """
+        found = dict(self._findings(step, metrics, warming_up, validation))
+        news = [text for name, text in found.items() if validation or name not in self._known]
+        self._known = set(found) if not validation else self._known | set(found)
+        return news
+
+    def _findings(
+        self, step: int, metrics: Metrics, warming_up: bool, validation: bool
+    ) -> Iterator[tuple[str, str]]:
+        """What is wrong, by name."""
+        undecided = metrics.get("relative_entropy", 0.0)
+        if undecided > UNIFORM and step >= AFTER:
+            yield "uniform", self._uniform(step, undecided, warming_up)
+        if warming_up:
+            return
+        kl = metrics.get("kl")
+        if kl is not None and kl < NO_DIVERGENCE and undecided > UNDECIDED:
+            yield (
+                "no divergence",
+                f"posterior and prior are equal (KL {kl:.3f}) and undecided ({undecided:.2f} of the largest "
+                f"entropy): neither learns. Begin anew with -attention_warmup_steps auto",
+            )
+        if metrics.get("posterior_coverage", 1.0) < ONE_POSITION:
+            yield (
+                "one position",
+                f"the posterior uses one source position for all words of a sentence (coverage "
+                f"{metrics['posterior_coverage']:.2f}). Begin anew with a lower -learning_rate or a longer "
+                "warm-up (-attention_warmup_steps)",
+            )
+        if (variance := metrics.get("reward_variance")) is not None:
+            if variance > max(VARIANCE, GROWTH * self._lowest_variance):
+                yield (
+                    "variance",
+                    f"the variance of rewards has grown from {self._lowest_variance:.1f} to {variance:.1f}. "
+                    "Lower -learning_rate, draw more (-attention_samples), or use -baseline soft or "
+                    "-attention_estimator sum_and_sample",
+                )
+            self._lowest_variance = min(self._lowest_variance, max(variance, 1e-3))
+        if metrics.get("at_bounds", 0.0) > AT_BOUNDS:
+            yield (
+                "bounds",
+                f"{metrics['at_bounds']:.0%} of the concentrations are at their bounds, where they get no "
+                "gradient. Lower -learning_rate or -kl_weight",
+            )
+        if validation and metrics.get("soft_ppl", float("inf")) * WORSE < metrics["ppl"]:
+            yield (
+                "worse than soft",
+                f"validation perplexity {metrics['ppl']:.2f} is above {metrics['soft_ppl']:.2f}, which soft "
+                "attention has with the same parameters: single alignments say too little. Train longer, "
+                "use -test_attention soft, or another -attention_estimator",
+            )
+
+    def _uniform(self, step: int, undecided: float, warming_up: bool) -> str:
+        what = f"alignments are uniform after {step:,} steps ({undecided:.2f} of the largest entropy)"
+        if self.attention == "soft" or warming_up:
+            go_on = (
+                f"; {self.first} attention goes on until they form" if warming_up and self.automatic else ""
+            )
+            return (
+                f"{what}{go_on}. If this lasts, see that line n of the source belongs to line n of the "
+                "target, try another -learning_rate, and -param_init 0"
+            )
+        return f"{what}: the source is ignored. Begin anew with -attention_warmup_steps auto"

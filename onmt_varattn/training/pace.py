@@ -1,0 +1,122 @@
+"""How long a run will take: a progress bar on a terminal, and estimates in the log."""
+
+import contextlib
+import logging
+import sys
+import time
+
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+logger = logging.getLogger()
+
+FIRST = 30.0  # seconds of training after which the first estimate is given
+LATER = 4.0  # estimates are repeated when the run has taken this many times as long
+
+
+class Pace:
+    """Steps per second, and what they mean for the passes over the data and the end of the run.
+
+    Args:
+        steps: the last step of the run; 0 if there is none.
+        per_pass: steps of a pass over the training data; 0 if unknown.
+        horizon: steps from the best validation to the end by early stopping; 0 without it.
+        show: show a bar; None: on a terminal.
+    """
+
+    def __init__(self, steps: int, per_pass: int = 0, horizon: int = 0, show: bool | None = None) -> None:
+        self.steps, self.per_pass, self.horizon = steps, per_pass, horizon
+        self._show = sys.stderr.isatty() if show is None else show
+        self._bar: tqdm | None = None
+        self._began: float | None = None
+        self._paused: float | None = None
+        self._first = 0  # the first step that was seen
+        self._next = FIRST
+        self._pass = -1
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Pace":
+        """While a bar is shown, what is logged stands above it."""
+        if self._show:
+            handlers = [h for h in logger.handlers if getattr(h, "stream", None) in (sys.stderr, sys.stdout)]
+            if handlers:
+                self._stack.enter_context(logging_redirect_tqdm([logger]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._stack.close()
+
+    def restart(self) -> None:
+        """Steps are of another kind from here: measure, and tell, anew."""
+        self._began, self._next = None, FIRST
+
+    def pause(self, label: str) -> None:
+        """Something else than a step is done next, which does not count as training time."""
+        self._paused = time.monotonic()
+        if self._bar is not None:
+            self._bar.set_postfix_str(label)
+
+    def step(self, step: int) -> None:
+        """A step is done."""
+        now = time.monotonic()
+        if self._paused is not None and self._began is not None:
+            self._began += now - self._paused  # with the step after it, which is little
+        self._paused = None
+        if self._began is None:  # the first step also pays for what is done once
+            self._began, self._first = now, step
+            return
+        if self._show:
+            self._advance(step)
+        took = now - self._began
+        if took >= self._next:
+            self._next = LATER * took
+            logger.info(self.estimate(step, (step - self._first) / took))
+
+    def estimate(self, step: int, rate: float) -> str:
+        """How long it will take, in one line.
+
+        Args:
+            step: the last one done.
+            rate: steps per second.
+        """
+        parts = [f"Pace: {rate:.1f} steps/s"]
+        if self.per_pass:
+            parts.append(f"a pass over the data ({self.per_pass:,} steps) takes {duration(self.per_pass / rate)}")
+        if self.horizon:
+            parts.append(
+                f"training ends {duration(self.horizon / rate)} ({self.horizon:,} steps) after its best validation"
+            )
+        if self.steps:
+            left = duration(max(0, self.steps - step) / rate)
+            parts.append(f"at the latest in {left}" if self.horizon else f"{left} left to step {self.steps:,}")
+        return "; ".join(parts)
+
+    def _advance(self, step: int) -> None:
+        """Move the bar of the present pass (or of the whole run, where passes are unknown)."""
+        length = self.per_pass or self.steps or None
+        number, within = divmod(step - 1, length) if length else (0, step - 1)
+        if self._bar is None or number != self._pass:
+            self.close()
+            label = f"pass {number + 1}" if self.per_pass else "training"
+            self._bar = tqdm(total=length, desc=label, unit=" steps", initial=within, leave=False)
+            self._pass = number
+        self._bar.set_postfix_str("", refresh=False)
+        self._bar.update(within + 1 - self._bar.n)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def duration(seconds: float) -> str:
+    """A time span as one says it: 40 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 36 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
