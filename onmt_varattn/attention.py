@@ -23,6 +23,14 @@ def schedule_of(opt: Any) -> Schedule:
     )
 
 
+def after_warm_up(opt: Any) -> str:
+    """What comes before the objective, in words."""
+    first = f"{opt.attention_warmup} attention" + ("" if opt.attention_warmup == "soft" else " by enum")
+    if opt.attention_warmup_steps == "auto":
+        return f"once {first} has formed alignments"
+    return f"after {opt.attention_warmup_steps} steps of {first}"
+
+
 def test_attention_of(opt: Any, attention: str) -> TestAttention:
     """How a model is to be used at test time: as the options say, or as it was trained."""
     natural = {"soft": "soft", "relaxed": "samples"}.get(attention, "exact")

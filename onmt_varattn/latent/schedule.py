@@ -22,7 +22,7 @@ from onmt_varattn.latent.objectives import (
 )
 from onmt_varattn.latent.start import Formation
 
-STALLED = 2  # validations in a row without progress that end a warm-up
+STALLED = 3  # validations in a row without progress that end a warm-up
 
 WARM_UPS: dict[str, type[Objective]] = {"soft": Soft, "hard": Hard, "marginal": Marginal}
 """What can be trained first; all by enumeration."""
@@ -119,6 +119,18 @@ class ScheduledObjective:
     def end_warm_up(self) -> None:
         """Have the present step be the last one of the warm-up."""
         self.warm_up_end = self.step
+
+    @property
+    def why_it_ended(self) -> str:
+        """Why the warm-up is over, for the log."""
+        if self.formation is None:
+            return f"The warm-up is over at step {self.step:,}"
+        if self._stalled >= STALLED:
+            return f"Alignments have not formed, and validation no longer gets better at step {self.step:,}"
+        return (
+            f"Alignments have formed at step {self.step:,} "
+            f"({self.formation.level or 0.0:.2f} of the largest mutual information)"
+        )
 
     def carried(self) -> Tensor:
         """What goes from step to step in one process: the average reward."""

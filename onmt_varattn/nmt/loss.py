@@ -7,7 +7,7 @@ from onmt.utils.logging import logger
 from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
-from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
+from onmt_varattn.attention import after_warm_up, build_objective, schedule_of, test_attention_of
 from onmt_varattn.latent.likelihood import Vocabulary, Workspace
 from onmt_varattn.latent.objectives import (
     Emitter,
@@ -208,9 +208,7 @@ def describe(opt: Any) -> None:
         parts.append(f"with posterior {opt.posterior}{network}")
     steps = opt.attention_warmup_steps
     if steps:
-        first = f"{opt.attention_warmup} attention" + ("" if opt.attention_warmup == "soft" else " by enum")
-        until = f"once {first} has formed alignments" if steps == "auto" else f"after {steps} steps of {first}"
-        parts.append(until)
+        parts.append(after_warm_up(opt))
     logger.info("Attention: %s", " ".join(parts))
     if steps and steps != "auto" and steps >= opt.train_steps > 0:
         logger.warning(

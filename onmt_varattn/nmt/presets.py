@@ -27,6 +27,7 @@ DEFAULTS: Options = {
     "batch_size": 32,
     "normalization": "tokens",
     "dropout": [0.3],
+    "embedding_dropout": 0.2,
     "keep_checkpoint": 3,
 }
 """With -attention. Others depend on sizes and data: see `complete`."""
@@ -65,6 +66,7 @@ PRESETS = {
             **_sizes(layers=1, embeddings=128, encoder=128, decoder=128),
             "learning_rate": 0.002,
             "dropout": [0.2],
+            "embedding_dropout": 0.2,
             "param_init": 0.0,
         },
     ),
@@ -75,6 +77,7 @@ PRESETS = {
             "attention_size": 512,
             "learning_rate": 0.0003,
             "batch_size": 6,
+            "embedding_dropout": 0.0,
             "param_init": 0.1,
         },
         passes=30,
@@ -163,6 +166,8 @@ def complete(opt: Any, given: Collection[str], pass_steps: Any, validates: bool)
             filled[name] = value
 
     for name, value in (preset.options if preset else DEFAULTS).items():
+        if name == "embedding_dropout" and not opt.attention:
+            continue  # the embeddings are OpenNMT-py's own
         if name == "learning_rate" and opt.optim not in _ADAMS:
             continue  # another optimiser that was given has a rate of its own
         fill(name, value)

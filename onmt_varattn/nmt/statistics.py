@@ -16,7 +16,12 @@ class AlignmentStatistics(Statistics):
     """OpenNMT's statistics, with named sums over target words.
 
     Without any names it is OpenNMT's own, to the letter.
+
+    Attributes:
+        warm_up: they are of the warm-up; set for reports.
     """
+
+    warm_up = False
 
     def __init__(self, *args: Any, sums: dict[str, float] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -115,6 +120,7 @@ class ReportManager(onmt.utils.report_manager.ReportMgr):
             "accuracy": stats.accuracy(),
             "learning_rate": learning_rate,
             **stats.metrics(),
+            **({"warm_up": True} if stats.warm_up else {}),
         }
         self.file.append(line)
 

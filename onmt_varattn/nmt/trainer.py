@@ -30,8 +30,9 @@ from onmt_varattn.nmt.statistics import AlignmentStatistics, sum_over
 from onmt_varattn.nmt.world import World
 from onmt_varattn.randomness import model_stream, seed_of_rank, set_model_stream
 from onmt_varattn.signals import SIGNALS, StopRequest
-from onmt_varattn.training.health import Health
+from onmt_varattn.training.health import NOT_BEGUN, Health
 from onmt_varattn.training.pace import Pace
+from onmt_varattn.training.start import load_start
 
 
 @dataclass(frozen=True)
@@ -159,11 +160,7 @@ class Trainer(onmt.Trainer):
         """
         self.save_again = bool(self.world.from_first(int(self.save_again)))
         if self._warming_up and not stopped_by:
-            logger.warning(
-                "The run is over before its warm-up is: the model was trained with %s attention alone. Give "
-                "it more steps, or fewer -attention_warmup_steps.",
-                self.train_loss.scheduled.schedule.warm_up_objective,
-            )
+            logger.warning(NOT_BEGUN, self.train_loss.scheduled.schedule.warm_up_objective)
         if self.left_out["sentences"]:
             logger.warning(
                 "Left out: %d steps, %d sentences in all.", self.left_out["steps"], self.left_out["sentences"]
@@ -329,13 +326,7 @@ class Trainer(onmt.Trainer):
         scheduled = self.train_loss.scheduled
         if not scheduled.watch(*news.aligned):
             return False
-        formed = scheduled.formation is not None
-        level = f" ({scheduled.formation.level:.2f} of the largest information)" if scheduled.formation else ""
-        self._begin_objective(
-            f"Alignments have formed at step {scheduled.step:,}{level}"
-            if formed
-            else f"The warm-up is over at step {scheduled.step:,}"
-        )
+        self._begin_objective(scheduled.why_it_ended)
         return True
 
     def _begin_objective(self, why: str) -> None:
@@ -355,6 +346,7 @@ class Trainer(onmt.Trainer):
         if self.world.first and stats.n_words:
             patience = None if self.earlystopper is None else self.earlystopper.current_tolerance
             rate = self.optim.learning_rate()
+            stats.warm_up = self._warming_up
             self.report_manager._report_training(step, train_steps, rate, patience, stats)
             self._judge(step, stats, validation=False)
         self.report_stats = AlignmentStatistics()
@@ -375,6 +367,7 @@ class Trainer(onmt.Trainer):
         """
         stats = self.validate(valid_iter, moving_average=self.moving_average)
         if self.world.first:
+            stats.warm_up = self._warming_up
             self._report_step(self.optim.learning_rate(), step, valid_stats=stats)
             self._judge(step, stats, validation=True)
         if self._warming_up:
@@ -395,9 +388,7 @@ class Trainer(onmt.Trainer):
         metrics = stats.metrics()
         soft = scheduled.schedule.warm_up_objective == "soft"
         if scheduled.validated(metrics.get("soft_ppl", stats.ppl()) if soft else stats.ppl()):
-            level = metrics.get("relative_entropy", 1.0)
-            logger.warning("Alignments have not formed (%.2f of the largest entropy).", level)
-            self._begin_objective(f"The warm-up's validation perplexity no longer falls at step {step:,}")
+            self._begin_objective(scheduled.why_it_ended)
         return scheduled.warm_up_end is None or step < scheduled.warm_up_end
 
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
@@ -447,10 +438,7 @@ class Trainer(onmt.Trainer):
         if isinstance(self.train_loss, TrainingLoss):
             if rank < len(state.get("carried", [])):
                 self.train_loss.scheduled.take_up(state["carried"][rank])
-            try:
-                self.train_loss.scheduled.load_start_state(state.get("start"))
-            except (ValueError, TypeError, KeyError):
-                raise BrokenError("its automatic start is damaged") from None
+            load_start(self.train_loss.scheduled, state.get("start"))
         if len(streams) == self.world.size:
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))
         self.began = state["began"]

@@ -122,11 +122,12 @@ class Run:
 
         Those of a warm-up were trained with another objective: they do not stand for the row.
         """
-        warm_up = self.recipe.options(self.row).get("attention_warmup_steps") or 0
+        given = self.recipe.options(self.row).get("attention_warmup_steps")
+        warm_up = given if isinstance(given, int) else 0  # version 0.1 wrote no "warm_up" into its metrics
         valid = {
             line["step"]: line["ppl"]
             for line in self._metrics()
-            if line["part"] == "valid" and line["step"] > warm_up
+            if line["part"] == "valid" and not line.get("warm_up") and line["step"] > warm_up
         }
         found = {step: path for step, path in self._checkpoints().items() if step in valid}
         if found:

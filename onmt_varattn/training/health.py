@@ -6,12 +6,17 @@ UNIFORM = 0.9  # relative entropy of the prior above which alignments count as u
 AFTER = 500  # steps before that is worth a word
 NO_DIVERGENCE = 0.01  # nats between posterior and prior
 UNDECIDED = 0.8  # relative entropy of the prior with which so small a divergence is a bad sign
-ONE_POSITION = 0.1  # information, and 
-SHARP = 0.3  # relative entropy below which all words look at the same place
+SAME = 0.1  # relative information of the posterior below which words do not differ in their alignments
+SHARP = 0.3  # relative entropy of a posterior that has decided
 VARIANCE = 25.0  # of rewards, in nats squared, and
 GROWTH = 10.0  # times the lowest one so far: exploding
 AT_BOUNDS = 0.1  # share of concentrations that are cut off
 WORSE = 1.02  # times the perplexity of soft attention
+
+NOT_BEGUN = (
+    "The run is over before its warm-up is: the model was trained with %s attention alone. Give it more "
+    "steps, or fewer -attention_warmup_steps."
+)
 
 Metrics = dict[str, float]
 
@@ -62,13 +67,15 @@ class Health:
                 f"posterior and prior are equal (KL {kl:.3f}) and undecided ({undecided:.2f} of the largest "
                 f"entropy): neither learns. Begin anew with -attention_warmup_steps auto",
             )
-        if metrics.get("posterior_coverage", 1.0) < ONE_POSITION:
-            yield (
-                "one position",
-                f"the posterior uses one source position for all words of a sentence (coverage "
-                f"{metrics['posterior_coverage']:.2f}). Begin anew with a lower -learning_rate or a longer "
-                "warm-up (-attention_warmup_steps)",
-            )
+        if (of_posterior := _relative_posterior_entropy(metrics)) < SHARP:
+            if metrics.get("posterior_information", 1.0) < SAME:
+                yield (
+                    "one position",
+                    f"the posterior has collapsed to one source position for all words of a sentence "
+                    f"({of_posterior:.2f} of the largest entropy, and they differ by "
+                    f"{metrics['posterior_information']:.2f} of what they could). Begin anew with "
+                    "-attention_warmup_steps auto, or a lower -learning_rate",
+                )
         if (variance := metrics.get("reward_variance")) is not None:
             if variance > max(VARIANCE, GROWTH * self._lowest_variance):
                 yield (
@@ -103,3 +110,11 @@ class Health:
                 "target, try another -learning_rate, and -param_init 0"
             )
         return f"{what}: the source is ignored. Begin anew with -attention_warmup_steps auto"
+
+
+def _relative_posterior_entropy(metrics: Metrics) -> float:
+    """The posterior's entropy as a share of the largest one; 1 where it is not known."""
+    prior, relative = metrics.get("prior_entropy", 0.0), metrics.get("relative_entropy", 0.0)
+    if "posterior_entropy" not in metrics or not relative > 0:
+        return 1.0
+    return metrics["posterior_entropy"] * relative / prior

@@ -17,6 +17,9 @@ from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.metrics import MetricsFile, means
 from onmt_varattn.randomness import model_stream, set_model_stream
 from onmt_varattn.signals import StopRequest
+from onmt_varattn.training.health import NOT_BEGUN, Health
+from onmt_varattn.training.pace import Pace
+from onmt_varattn.training.start import load_start
 from onmt_varattn.vqa.batches import Batches, read_ahead
 from onmt_varattn.vqa.checkpoint import Saver
 from onmt_varattn.vqa.data import Batch
@@ -79,6 +82,9 @@ class Trainer:
         self.save_again = False
         self.contents: dict[str, str] = {}  # digests of what is trained on
         self._clock = time.time()
+        self._aligned = (0.0, 0.0)  # information and its most in the last step
+        self.health = Health(opt.attention, loss.schedule.warm_up_objective, loss.formation is not None)
+        self.pace = Pace(opt.train_steps, batches.an_epoch, opt.early_stopping * opt.valid_steps)
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +100,7 @@ class Trainer:
         self.model.train()
         self._clock = time.time()
         ahead = read_ahead(self.batches.batch, itertools.count(first), self.device)
-        with StopRequest() as stop, ahead as batches:
+        with StopRequest() as stop, ahead as batches, self.pace:
             while not self.is_over and not stop.signal:
                 self._turn(next(batches), stop)
         self._end(stop.signal)
@@ -103,8 +109,10 @@ class Trainer:
         """A step, and what is due after it."""
         self._step(batch)
         step = self.optimizer.step
-        if step % self.opt.report_every == 0:
+        began = self._follow_warm_up()
+        if step % self.opt.report_every == 0 or began:
             self._report(step)
+        self.pace.step(step)
         better = step % self.opt.valid_steps == 0 and self._validate(step)
         due = self.opt.save_checkpoint_steps > 0 and step % self.opt.save_checkpoint_steps == 0
         again = self.save_again and step % self.opt.report_every == 0
@@ -122,6 +130,7 @@ class Trainer:
         names = list(report)
         (loss / len(batch.index)).backward()
         values = torch.stack([report[name].double() for name in names]).tolist()
+        self._aligned = (0.0, 0.0)
         if not math.isfinite(sum(values)):
             self.optimizer.step += 1
             self._leave_out(step, batch, "its loss is not finite")
@@ -129,7 +138,27 @@ class Trainer:
             self._leave_out(step, batch, "its gradient is not finite")
         else:
             self.progress.left_out["in_a_row"] = 0
-            self.progress.add(dict(zip(names, values, strict=True)), len(batch.index))
+            sums = dict(zip(names, values, strict=True))
+            self.progress.add(sums, len(batch.index))
+            self._aligned = (sums["prior_information"], sums["uniform_entropy"])
+
+    def _follow_warm_up(self) -> bool:
+        """End the warm-up if it is time.
+
+        Returns:
+            Whether the step was the last one of the warm-up.
+        """
+        if not self.loss.watch(*self._aligned):
+            return False
+        self._begin_objective(self.loss.why_it_ended)
+        return True
+
+    def _begin_objective(self, why: str) -> None:
+        """What was validated during the warm-up counts for nothing afterwards."""
+        logger.info("%s: %s attention from here", why, self.opt.attention)
+        self.pace.restart()
+        self.progress.best, self.progress.stalled = {"step": 0, "nll": math.inf}, 0
+        self.optimizer.plateau.forget()
 
     def _leave_out(self, step: int, batch: Batch, reason: str) -> None:
         """Count and report a step that was not taken; give up if there are too many in a row."""
@@ -157,6 +186,8 @@ class Trainer:
         found = means(sums)
         questions = sums["log_likelihood"][1]
         line = _line("train", step, questions, -found.pop("log_likelihood"), found)
+        if self.loss.warming_up:
+            line["warm_up"] = True
         logger.info(
             "Step %d/%d; epoch %d; acc: %5.2f; nll: %.4f; ppl: %.3f; lr: %.5f; %.0f questions/s",
             step,
@@ -169,6 +200,7 @@ class Trainer:
             questions / seconds,
         )
         self._write(line)
+        self._judge(step, line, validation=False)
 
     def _validate(self, step: int) -> bool:
         """Validate, and let learning rate and early stopping follow.
@@ -177,25 +209,37 @@ class Trainer:
             Whether this is the best so far.
         """
         started = time.time()
+        self.pace.pause("validating")
         self.model.eval()
         found = self.validate()
         self.model.train()
         self._clock += time.time() - started  # no time of training
         questions, nll = int(found.pop("questions")), found.pop("nll")
         line = _line("valid", step, questions, nll, found)
+        if self.loss.warming_up:
+            line["warm_up"] = True
         parts = [f"{name}: {value:.4f}" for name, value in line.items() if isinstance(value, float)]
         logger.info("Validation of %d questions: %s", questions, "; ".join(parts))
         self._write(line)
-        if 0 < self.progress.best["step"] <= self.loss.schedule.warm_up_steps < step:  # another objective's
-            self.progress.best, self.progress.stalled = {"step": 0, "nll": math.inf}, 0
-            self.optimizer.plateau.forget()
-        if self.optimizer.plateau.report(line["ppl"]):
+        self._judge(step, line, validation=True)
+        warming_up = self.loss.warming_up
+        if warming_up:
+            if self.loss.validated(line.get("soft_ppl", line["ppl"])):
+                self._begin_objective(self.loss.why_it_ended)
+            if step == self.loss.warm_up_end:
+                return False
+        elif self.optimizer.plateau.report(line["ppl"]):
             self.optimizer.plateau.tell(self.optimizer.learning_rate())
         if not nll < self.progress.best["nll"]:
-            self.progress.stalled += 1
+            self.progress.stalled += not warming_up
             return False
         self.progress.best, self.progress.stalled = {"step": step, "nll": nll}, 0
         return True
+
+    def _judge(self, step: int, metrics: dict[str, Any], validation: bool) -> None:
+        """Log what is wrong with the run."""
+        for finding in self.health.judge(step, metrics, self.loss.warming_up, validation):
+            logger.warning("Health: %s.", finding)
 
     def _write(self, line: dict[str, Any]) -> None:
         """A report, to the file and to TensorBoard."""
@@ -218,6 +262,8 @@ class Trainer:
         step, left_out = self.optimizer.step, self.progress.left_out
         if stopped_by:
             self._save(step, lasting=True)  # unless it is, the signal having come later
+        if self.loss.warming_up and not stopped_by:
+            logger.warning(NOT_BEGUN, self.loss.schedule.warm_up_objective)
         if left_out["steps"]:
             logger.warning(
                 "Left out: %d steps, %d questions in all.", left_out["steps"], left_out["questions"]
@@ -242,6 +288,7 @@ class Trainer:
             **state,
             "stream": model_stream(self.device),
             "carried": self.loss.carried(),
+            "start": self.loss.start_state(),
             "contents": dict(self.contents),
         }
 
@@ -253,6 +300,7 @@ class Trainer:
             raise BrokenError("its best step is damaged")
         set_model_stream(state["stream"], self.device)
         self.loss.take_up(state["carried"])
+        load_start(self.loss, state.get("start"))
 
 
 def _line(part: str, step: int, questions: int, nll: float, found: dict[str, float]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 import os
 from typing import Any
 
@@ -9,11 +10,12 @@ import torch
 
 from onmt_varattn import runs
 from onmt_varattn.allocator import keep_freed_memory
-from onmt_varattn.attention import build_objective, schedule_of, test_attention_of
+from onmt_varattn.attention import after_warm_up, build_objective, schedule_of, test_attention_of
 from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import fingerprint
 from onmt_varattn.latent.objectives import Objective
+from onmt_varattn.latent.prediction import TestAttention
 from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.saving import checkpoints_of, newest_good, remove_remains, steps_of_run
 from onmt_varattn.vqa import checkpoint
@@ -158,15 +160,19 @@ def validation(
     model: AnswerModel, objective: Objective, part: Any, data: Data, opt: Any, device: torch.device
 ) -> dict[str, float]:
     """NLL and VQA accuracy as the model is used at test time; with all boxes mixed, its bound as well."""
-    test = test_attention_of(opt, opt.attention)
+    ways = {"test": test_attention_of(opt, opt.attention)}
+    if ways["test"].kind != "soft":
+        ways["soft"] = TestAttention("soft")  # what the warm-up trains
     batches = labelled_batches(part, opt.valid_batch_size, device)
-    found = measure(model, objective, part, data.answers, {"test": test}, batches, exact_posterior=False)
+    found = measure(model, objective, part, data.answers, ways, batches, exact_posterior=False)
+    soft = {"soft_ppl": math.exp(min(found.nll["soft"], 100))} if "soft" in ways else {}
     return {
         "questions": found.labelled,
         "nll": found.nll["test"],
         "expected_nll": found.expected_nll["test"],
         "accuracy": found.accuracy["test"],
         **found.nats,
+        **soft,
     }
 
 
@@ -178,7 +184,7 @@ def describe(opt: Any, model: AnswerModel, data: Data, labelled: int, questions:
     if opt.posterior:
         parts.append(f"with posterior {opt.posterior}")
     if opt.attention_warmup_steps:
-        parts.append(f"after {opt.attention_warmup_steps} steps of {opt.attention_warmup} attention")
+        parts.append(after_warm_up(opt))
     logger.info("Attention: %s", " ".join(parts))
     inference = 0 if model.posterior is None else sum(p.numel() for p in model.posterior.parameters())
     every = sum(parameter.numel() for parameter in model.parameters())
