@@ -31,7 +31,11 @@ def options(flags: str = "") -> Namespace:
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
     words = "-data none -src_vocab none -dropout 0 -param_init 1 -optim adam -learning_rate 0.01 " + flags
-    if "-attention " in flags and not flags.rpartition("-attention ")[2].startswith("soft") and "warmup_steps" not in flags:
+    if (
+        "-attention " in flags
+        and not flags.rpartition("-attention ")[2].startswith("soft")
+        and "warmup_steps" not in flags
+    ):
         words += " -attention_warmup_steps 0"  # the objective itself is what is tested
     opt = parser.parse_args(words.split())
     ArgumentParser.update_model_opts(opt)

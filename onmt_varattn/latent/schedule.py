@@ -85,18 +85,26 @@ class ScheduledObjective:
         """Whether the present step is one of the warm-up."""
         return self.warm_up_end is None or self.step <= self.warm_up_end
 
-    def watch(self, information: float, most: float) -> bool:
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The names of the reported sums that `watch` asks for."""
+        of_posterior = self.objective.has_posterior and self.objective.refine is None
+        return ("uniform_entropy", "prior_information", *(["posterior_information"] if of_posterior else []))
+
+    def watch(self, most: float, *information: float) -> bool:
         """Tell how far alignments were formed in the present step; ends the warm-up if they are.
 
+        A posterior must have followed the prior: the one of them that knows less counts.
+
         Args:
-            information: sum of the prior's mutual information over positions, in all processes.
-            most: sum of the entropies of uniform alignments.
+            most: sum of the entropies of uniform alignments over positions, in all processes.
+            information: sums of mutual information, of the prior and of a posterior, as `watched` says.
 
         Returns:
             Whether this was the last step of the warm-up.
         """
         if self.warm_up_end is None and self.formation is not None:
-            self.formation.add(information, most)
+            self.formation.add(min(information), most)
             if self.formation.has_formed:
                 self.end_warm_up()
         return self.step == self.warm_up_end

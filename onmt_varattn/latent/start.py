@@ -8,9 +8,9 @@ through the expected context. So it goes first, until
     a = sum_j I_j / sum_j log S_j          0: all words have the same alignment, 1: each has its own
 
 has risen and levelled off, where I is the mutual information of target and source position
-(`objectives.mutual_information`). Entropy alone would not do: it is as low if all words look at the
-full stop. Both are judged by the run's own curve, however long it is: the last fifth of all steps so
-far is compared with the fifth before it.
+(`objectives.mutual_information`), of the prior or, if that is less, of the posterior. Entropy alone
+would not do: it is as low if all words look at the full stop. Both are judged by the run's own curve,
+however long it is: the last fifth of all steps so far is compared with the fifth before it.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ class Formation:
         """Add a training step.
 
         Args:
-            information: sum of the prior's mutual information over the step's positions.
+            information: sum of the mutual information over the step's positions.
             most: sum of log S.
         """
         if not most > 0:  # one source position each: nothing to choose from
@@ -70,7 +70,12 @@ class Formation:
 
     def state_dict(self) -> dict[str, Any]:
         """The curve, as plain numbers."""
-        return {"blocks": list(self.blocks), "steps": self.steps, "sums": list(self.sums), "count": self.count}
+        return {
+            "blocks": list(self.blocks),
+            "steps": self.steps,
+            "sums": list(self.sums),
+            "count": self.count,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with a curve.
@@ -78,8 +83,10 @@ class Formation:
         Raises:
             ValueError: it is not what `state_dict` gives.
         """
-        blocks, steps, sums, count = (state.get(name) for name in ("blocks", "steps", "sums", "count"))
-        lists = isinstance(blocks, list) and len(blocks) < BLOCKS and isinstance(sums, list) and len(sums) == 2
+        blocks, steps, sums, count = (state[name] for name in ("blocks", "steps", "sums", "count"))
+        lists = (
+            isinstance(blocks, list) and len(blocks) < BLOCKS and isinstance(sums, list) and len(sums) == 2
+        )
         if not (lists and all(type(x) in (int, float) for x in [*blocks, *sums])):
             raise ValueError("the curve of alignments is damaged")
         if not (type(steps) is int and type(count) is int and 0 <= count < steps):

@@ -156,7 +156,7 @@ def complete(opt: Any, given: Collection[str], pass_steps: Any, validates: bool)
         raise UserError(
             f"-preset {opt.preset} needs -attention, whose sizes may differ; use small"
             if preset.attention
-            else f"-preset {opt.preset} does not go with -attention, whose decoder is an RNN; use small or paper"
+            else f"-preset {opt.preset} does not go with -attention, whose decoder is an RNN; use small"
         )
     filled: Options = {}
 

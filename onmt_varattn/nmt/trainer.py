@@ -46,7 +46,7 @@ class News:
         sentences: how many that were.
         bad_ranks: processes whose loss is not finite.
         present: whether some process has a gradient, one a parameter.
-        aligned: sums over target words of the prior's mutual information, and of the most that it can be.
+        watched: sums over target words that the end of the warm-up depends on.
     """
 
     signal: int
@@ -55,7 +55,7 @@ class News:
     sentences: int
     bad_ranks: list[int]
     present: list[bool]
-    aligned: tuple[float, float] = (0.0, 0.0)
+    watched: list[float]
 
 
 class Trainer(onmt.Trainer):
@@ -218,7 +218,7 @@ class Trainer(onmt.Trainer):
             for stats in computed:
                 self.report_stats.update(stats, update_n_src_words=True)
             return news
-        return replace(news, aligned=(0.0, 0.0))
+        return replace(news, watched=[0.0] * len(news.watched))
 
     def _backward(self, share: Share, normalization: int) -> Statistics:
         """Add the gradient of a share."""
@@ -269,11 +269,11 @@ class Trainer(onmt.Trainer):
             [self.save_again, self._amount(share.examples for share in left_out), sentences],
             [not finite and rank == other for other in range(size)],
             [parameter.grad is not None for parameter in self._trained],
-            [_total(computed, "prior_information"), _total(computed, "uniform_entropy")],
+            [_total(computed, name) for name in self._watched],
         ]
         told = self.world.sum(torch.tensor(list(chain(*parts)), dtype=torch.float64))
         lengths = [len(part) for part in parts]
-        signals, counts, bad, present, aligned = (part.tolist() for part in told.cpu().split(lengths))
+        signals, counts, bad, present, watched = (part.tolist() for part in told.cpu().split(lengths))
         return News(
             signal=next((number for number, count in zip(SIGNALS, signals, strict=True) if count), 0),
             save_again=counts[0] > 0,
@@ -281,7 +281,7 @@ class Trainer(onmt.Trainer):
             sentences=int(counts[2]),
             bad_ranks=[rank for rank, count in enumerate(bad) if count],
             present=[count > 0 for count in present],
-            aligned=(aligned[0], aligned[1]),
+            watched=watched,
         )
 
     def _leave_out(self, step: int, shares: list[Share], reason: str, news: News) -> None:
@@ -315,6 +315,11 @@ class Trainer(onmt.Trainer):
         """Whether the last step was trained with a simpler objective."""
         return isinstance(self.train_loss, TrainingLoss) and self.train_loss.scheduled.warming_up
 
+    @property
+    def _watched(self) -> tuple[str, ...]:
+        """The names of the sums that the end of the warm-up depends on."""
+        return self.train_loss.scheduled.watched if isinstance(self.train_loss, TrainingLoss) else ()
+
     def _follow_warm_up(self, news: News) -> bool:
         """End the warm-up if it is time.
 
@@ -324,7 +329,7 @@ class Trainer(onmt.Trainer):
         if not isinstance(self.train_loss, TrainingLoss):
             return False
         scheduled = self.train_loss.scheduled
-        if not scheduled.watch(*news.aligned):
+        if not scheduled.watch(*news.watched):
             return False
         self._begin_objective(scheduled.why_it_ended)
         return True

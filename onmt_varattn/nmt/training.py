@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import logging
+import math
 import random
 import re
 from typing import Any
@@ -21,6 +22,7 @@ from onmt_varattn import runs
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
+from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
@@ -153,6 +155,8 @@ def build(
     if stood is not None:
         with taken_from(opt.train_from, "the state of training"):
             trainer.load_state_dict(stood, data)
+    if stood is None and checkpoint is not None and opt.attention:
+        begin_from(trainer.train_loss.scheduled, opt, checkpoint, optim.training_step - 1)
     if saver is not None:
         remove_remains(opt.save_model)
         if stood is not None:
@@ -166,6 +170,41 @@ def build(
     shared_by = World() if trainer.validates_alone else world
     valid = ValidationData(batches, shared_by, device_id) if batches is not None else None
     return trainer, data, valid
+
+
+def begin_from(scheduled: ScheduledObjective, opt: Any, checkpoint: dict[str, Any], steps: int) -> None:
+    """Leave out a warm-up that the checkpoint of `-train_from` has had, or say that there will be none.
+
+    Args:
+        scheduled: the objective.
+        opt: of this run.
+        checkpoint: with what it was trained with.
+        steps: that count as trained.
+    """
+    if scheduled.formation is None:
+        given = scheduled.schedule.warm_up_steps
+        if given and given <= steps:
+            logger.warning(
+                "Health: -attention_warmup_steps %d: there will be no warm-up, since -train_from %s is past "
+                "it (step %d). Use auto, more steps, or -reset_optim all, which counts them anew.",
+                given,
+                opt.train_from,
+                steps,
+            )
+        return
+    saved, training = checkpoint["opt"], checkpoint.get("training")
+    if getattr(saved, "attention", None) in (None, "soft"):
+        return
+    before = getattr(saved, "attention_warmup_steps", 0)
+    if isinstance(before, int):
+        optim = checkpoint["optim"]
+        begun = before < (optim["training_step"] - 1 if isinstance(optim, dict) else math.inf)
+    else:
+        start = training.get("start") if isinstance(training, dict) else None
+        begun = not isinstance(start, dict) or start.get("end") is not None
+    if begun:
+        scheduled.warm_up_end = 0
+        logger.info("No warm-up: %s was trained with %s attention already.", opt.train_from, saved.attention)
 
 
 def take_texts(model_opt: Any, opt: Any, saved: dict[str, Any]) -> None:

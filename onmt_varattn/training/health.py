@@ -67,15 +67,15 @@ class Health:
                 f"posterior and prior are equal (KL {kl:.3f}) and undecided ({undecided:.2f} of the largest "
                 f"entropy): neither learns. Begin anew with -attention_warmup_steps auto",
             )
-        if (of_posterior := _relative_posterior_entropy(metrics)) < SHARP:
-            if metrics.get("posterior_information", 1.0) < SAME:
-                yield (
-                    "one position",
-                    f"the posterior has collapsed to one source position for all words of a sentence "
-                    f"({of_posterior:.2f} of the largest entropy, and they differ by "
-                    f"{metrics['posterior_information']:.2f} of what they could). Begin anew with "
-                    "-attention_warmup_steps auto, or a lower -learning_rate",
-                )
+        of_posterior = _relative_posterior_entropy(metrics)
+        if of_posterior < SHARP and metrics.get("posterior_information", 1.0) < SAME:
+            yield (
+                "one position",
+                f"the posterior has collapsed to one source position for all words of a sentence "
+                f"({of_posterior:.2f} of the largest entropy, and they differ by "
+                f"{metrics['posterior_information']:.2f} of what they could). Begin anew with "
+                "-attention_warmup_steps auto, or a lower -learning_rate",
+            )
         if (variance := metrics.get("reward_variance")) is not None:
             if variance > max(VARIANCE, GROWTH * self._lowest_variance):
                 yield (

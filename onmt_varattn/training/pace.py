@@ -82,14 +82,17 @@ class Pace:
         """
         parts = [f"Pace: {rate:.1f} steps/s"]
         if self.per_pass:
-            parts.append(f"a pass over the data ({self.per_pass:,} steps) takes {duration(self.per_pass / rate)}")
-        if self.horizon:
             parts.append(
-                f"training ends {duration(self.horizon / rate)} ({self.horizon:,} steps) after its best validation"
+                f"a pass over the data ({self.per_pass:,} steps) takes {duration(self.per_pass / rate)}"
             )
+        if self.horizon:
+            after = duration(self.horizon / rate)
+            parts.append(f"training ends {after} ({self.horizon:,} steps) after its best validation")
         if self.steps:
             left = duration(max(0, self.steps - step) / rate)
-            parts.append(f"at the latest in {left}" if self.horizon else f"{left} left to step {self.steps:,}")
+            parts.append(
+                f"at the latest in {left}" if self.horizon else f"{left} left to step {self.steps:,}"
+            )
         return "; ".join(parts)
 
     def _advance(self, step: int) -> None:

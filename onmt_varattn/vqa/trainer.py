@@ -82,7 +82,7 @@ class Trainer:
         self.save_again = False
         self.contents: dict[str, str] = {}  # digests of what is trained on
         self._clock = time.time()
-        self._aligned = (0.0, 0.0)  # information and its most in the last step
+        self._watched: list[float] = []  # of the last step
         self.health = Health(opt.attention, loss.schedule.warm_up_objective, loss.formation is not None)
         self.pace = Pace(opt.train_steps, batches.an_epoch, opt.early_stopping * opt.valid_steps)
 
@@ -130,7 +130,7 @@ class Trainer:
         names = list(report)
         (loss / len(batch.index)).backward()
         values = torch.stack([report[name].double() for name in names]).tolist()
-        self._aligned = (0.0, 0.0)
+        self._watched = [0.0] * len(self.loss.watched)
         if not math.isfinite(sum(values)):
             self.optimizer.step += 1
             self._leave_out(step, batch, "its loss is not finite")
@@ -140,7 +140,7 @@ class Trainer:
             self.progress.left_out["in_a_row"] = 0
             sums = dict(zip(names, values, strict=True))
             self.progress.add(sums, len(batch.index))
-            self._aligned = (sums["prior_information"], sums["uniform_entropy"])
+            self._watched = [sums[name] for name in self.loss.watched]
 
     def _follow_warm_up(self) -> bool:
         """End the warm-up if it is time.
@@ -148,7 +148,7 @@ class Trainer:
         Returns:
             Whether the step was the last one of the warm-up.
         """
-        if not self.loss.watch(*self._aligned):
+        if not self.loss.watch(*self._watched):
             return False
         self._begin_objective(self.loss.why_it_ended)
         return True
