@@ -133,7 +133,8 @@ def objective_opts(parser: Any) -> Callable[..., None]:
         "attention_warmup_steps",
         type=CountOr("auto"),
         help="First train a simpler objective while the posterior is fitted to the prior: for this many "
-        "steps, or with auto until the alignments of the run have formed. Default: auto.",
+        "steps, or with auto until the alignments of the run have formed. Default: auto; 0 with "
+        "-posterior external.",
     )
     add(
         "attention_warmup",
@@ -427,7 +428,10 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
         lambda opt: 1 if estimator_of(opt).linear else 5,
     ),
     "attention_top": (_is("sum_and_sample"), 3),
-    "attention_warmup_steps": (lambda opt: opt.attention != "soft", "auto"),
+    "attention_warmup_steps": (
+        lambda opt: opt.attention != "soft",
+        lambda opt: 0 if opt.posterior == "external" else "auto",  # given alignments need not form
+    ),
     "attention_warmup": (lambda opt: opt.attention != "soft", "soft"),
     "baseline": (lambda opt: estimator_of(opt).needs_baseline, "soft"),
     "kl_weight": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 1.0),

@@ -8,6 +8,7 @@ import torch
 from onmt.inputters.inputter import _build_fields_vocab, get_fields
 
 from onmt_varattn.plugin import register
+from tests.conftest import at_once
 
 VOCABULARY = 12  # with <unk>, <blank>, <s>, </s>
 PAD = 1
@@ -31,12 +32,7 @@ def options(flags: str = "") -> Namespace:
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
     words = "-data none -src_vocab none -dropout 0 -param_init 1 -optim adam -learning_rate 0.01 " + flags
-    if (
-        "-attention " in flags
-        and not flags.rpartition("-attention ")[2].startswith("soft")
-        and "warmup_steps" not in flags
-    ):
-        words += " -attention_warmup_steps 0"  # the objective itself is what is tested
+    words = at_once(words)
     opt = parser.parse_args(words.split())
     ArgumentParser.update_model_opts(opt)
     ArgumentParser.validate_model_opts(opt)

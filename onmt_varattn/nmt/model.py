@@ -1,5 +1,6 @@
 """The translation model with a latent alignment, as OpenNMT's trainer sees it."""
 
+import warnings
 from typing import Any
 
 import onmt.model_builder as builder
@@ -89,7 +90,9 @@ def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
     """Encoder and decoder from options; OpenNMT adds the generator."""
     if opt.share_embeddings and fields["src"].base_field.vocab != fields["tgt"].base_field.vocab:
         raise UserError("-share_embeddings needs one vocabulary for both sides: use -share_vocab")
-    encoder, source_embeddings = builder.build_encoder_with_embeddings(opt, fields)
+    with warnings.catch_warnings():  # a single layer has nowhere to drop between; that is no mistake
+        warnings.filterwarnings("ignore", "dropout option adds dropout after all but last")
+        encoder, source_embeddings = builder.build_encoder_with_embeddings(opt, fields)
     target_embeddings = builder.build_embeddings(opt, fields["tgt"], for_encoder=False)
     for embeddings in (source_embeddings, target_embeddings):
         _drop(embeddings, getattr(opt, "embedding_dropout", 0.0))

@@ -61,7 +61,7 @@ class Health:
         if warming_up:
             return
         kl = metrics.get("kl")
-        if kl is not None and kl < NO_DIVERGENCE and undecided > UNDECIDED:
+        if kl is not None and kl < NO_DIVERGENCE and UNDECIDED < undecided <= UNIFORM and step >= AFTER:
             yield (
                 "no divergence",
                 f"posterior and prior are equal (KL {kl:.3f}) and undecided ({undecided:.2f} of the largest "

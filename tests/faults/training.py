@@ -19,7 +19,7 @@ from onmt_varattn.nmt import checkpoint
 ROOT = Path(__file__).parent.parent.parent
 STEPS = 120
 RUN = (
-    "-attention variational -attention_estimator sample -encoder_type brnn -layers 1 -word_vec_size 32 "
+    "-attention variational -attention_estimator sample -attention_warmup_steps 0 -encoder_type brnn -layers 1 -word_vec_size 32 "
     "-enc_rnn_size 64 -dec_rnn_size 64 -optim adam -learning_rate 0.003 -dropout 0.2 -batch_size 16 "
     f"-bucket_size 300 -train_steps {STEPS} -valid_steps 20 -report_every 7 -save_checkpoint_steps 5 "
     "-keep_checkpoint 3 -decay_on_plateau 2 -early_stopping 50 -seed 5"

@@ -12,7 +12,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.text import TextProcessing
-from tests.conftest import SIZES, STEPS, call
+from tests.conftest import SIZES, STEPS, at_once, call
 
 CELLS = [
     f"-attention {name}" + ("" if estimator == "none" else f" -attention_estimator {estimator}")
@@ -38,7 +38,7 @@ FEW = "-train_steps 6 -valid_steps 6 -report_every 3 -batch_size 16"
 
 
 def run(data, directory, flags, name="m"):
-    words = f"-config {data}.yaml {SIZES} {STEPS} {FEW} {flags} -save_model {directory}/{name}"
+    words = f"-config {data}.yaml {SIZES} {STEPS} {FEW} {at_once(flags)} -save_model {directory}/{name}"
     assert call(train.main, *words.split(), "-log_file", directory / f"{name}.log") == 0
     return directory / f"{name}_step_6.pt"
 

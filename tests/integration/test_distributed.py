@@ -19,9 +19,9 @@ from tests.conftest import ROOT, SIZES, call, run_command
 COMMON = "-optim sgd -learning_rate 0.2 -max_grad_norm 5 -dropout 0 -train_steps 20 -valid_steps 10 -report_every 4"
 OBJECTIVES = {
     "soft": "-attention soft",
-    "marginal": "-attention marginal",
-    "hard": "-attention hard -attention_estimator enum",
-    "variational": "-attention variational -attention_estimator enum",
+    "marginal": "-attention marginal -attention_warmup_steps 0",
+    "hard": "-attention hard -attention_estimator enum -attention_warmup_steps 0",
+    "variational": "-attention variational -attention_estimator enum -attention_warmup_steps 0",
     "adam": "-attention soft -optim adam -learning_rate 0.01 -accum_count 2",
     "words": "-attention soft -normalization tokens -batch_type tokens",
     "stock": "-global_attention mlp -rnn_size 32",
@@ -138,7 +138,7 @@ def test_a_validation_that_everybody_does_counts_once(data, tmp_path):
     assert len({line["ppl"] for line in valid}) > 1
 
 
-LONG = "-attention variational -attention_estimator sample -optim adam -learning_rate 0.01 -dropout 0.2"
+LONG = "-attention variational -attention_estimator sample -attention_warmup_steps 0 -optim adam -learning_rate 0.01 -dropout 0.2"
 
 
 def test_torchrun_and_two_machines_compute_the_same(data, tmp_path):

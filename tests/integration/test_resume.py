@@ -16,6 +16,7 @@ import torch
 
 from onmt_varattn import saving
 from onmt_varattn.bin import train
+from onmt_varattn.latent import start
 from onmt_varattn.nmt import checkpoint, loss
 from onmt_varattn.nmt.data import Share
 from onmt_varattn.nmt.trainer import Trainer
@@ -26,7 +27,7 @@ RUN = (
     "-optim adam -learning_rate 0.01 -dropout 0.2 -batch_size 8 -bucket_size 100 -train_steps 40 -valid_steps 10 "
     "-report_every 7 -save_checkpoint_steps 9 -seed 5"
 )
-SAMPLED = "-attention variational -attention_estimator sample"
+SAMPLED = "-attention variational -attention_estimator sample -attention_warmup_steps 0"
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,7 @@ def assert_same_run(one, other, step=40):
 
 RUNS = {
     "sampled": SAMPLED,
+    "automatic start": "-attention variational -attention_estimator sample",
     "gumbel": "-attention variational -attention_estimator gumbel -gumbel_min_temperature 0.1 "
     "-gumbel_anneal_steps 30 -attention_warmup_steps 12",
     "kl": f"{SAMPLED} -kl_warmup_steps 30 -baseline average",
@@ -92,7 +94,9 @@ RUNS = {
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_a_run_told_to_stop_goes_on_bit_for_bit(kind, data, tmp_path, at_step, capsys):
+def test_a_run_told_to_stop_goes_on_bit_for_bit(kind, data, tmp_path, at_step, capsys, monkeypatch):
+    monkeypatch.setattr(start, "RISEN", -1.0)  # the automatic start ends between the two stops
+    monkeypatch.setattr(start, "LEVEL", 1e9)
     assert call(train.main, *words(data, tmp_path / "whole", RUNS[kind])) == 0
     parts = [*words(data, tmp_path / "parts", RUNS[kind]), "-resume"]
     at_step(13, told_to_stop(signal.SIGTERM))

@@ -20,7 +20,7 @@ from onmt_varattn.vqa.answers import accuracy
 from onmt_varattn.vqa.data import Data, Part, fixed_labels
 from onmt_varattn.vqa.evaluation import LABEL_SEED
 from onmt_varattn.vqa.trainer import Trainer
-from tests.conftest import call
+from tests.conftest import at_once, call
 from tests.scenes import SIZES, prepare
 
 RUN = (
@@ -59,7 +59,7 @@ def trained(data, tmp_path_factory):
 
 
 def train(data, prefix, flags=SAMPLED, run=RUN):
-    return call(vqa_train.main, *f"-data {data} -save_model {prefix} {SIZES} {run} {flags}".split())
+    return call(vqa_train.main, *f"-data {data} -save_model {prefix} {SIZES} {run} {at_once(flags)}".split())
 
 
 def content(prefix, step=30):
