@@ -72,7 +72,7 @@ def build(task: Task) -> tuple[Any, Any, Any]:
     shape = task.sizes()
     flags = shape.options()
     if task.system not in STOCK:
-        trained = TRAINED[task.system] if task.task == "train" else "-attention marginal"
+        trained = TRAINED[task.system if task.task == "train" else "marginal"]
         flags += f" {trained} -attention_size {shape.attention}"
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)

@@ -17,13 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.shapes import SHAPES
+from benchmarks.shapes import AT_ONCE, SHAPES
 from onmt_varattn import pages
 
 SYSTEMS = {
     "soft": "-attention soft",
-    "variational sample": "-attention variational",
-    "variational enum": "-attention variational -attention_estimator enum",
+    "variational sample": f"{AT_ONCE} -attention variational",
+    "variational enum": f"{AT_ONCE} -attention variational -attention_estimator enum",
 }
 WAYS = {
     "one process": ("-batch_size 32", 1),
