@@ -21,10 +21,15 @@ from typing import Any
 
 import torch
 
+from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.attention import test_attention_of
 from onmt_varattn.latent.alignment import Dirichlet
+from onmt_varattn.latent.objectives import mutual_information, uniform_entropy
 from onmt_varattn.latent.prediction import TestAttention
 from onmt_varattn.nmt.reading import Reading
+
+PREFIXES = {"prior": "prior", "posterior": "posterior", "exact": "exact_posterior"}
+"""Distributions over alignments, and what names of their numbers begin with."""
 
 MOST_NATS = 100.0  # a mean beyond is a broken model's, and exp of it soon beyond floating point
 
@@ -71,6 +76,11 @@ def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples:
     if natural_test(attention) == "soft":
         found.others["correct"] = mean.correct
     found.others["prior_entropy"] = reading.prior.entropy()
+    found.others["uniform_entropy"] = uniform_entropy(reading.positions.prior)
+    for kind, prefix in PREFIXES.items():
+        if f"{prefix}_entropy" in found.others:
+            probs = reading.distribution(kind).probs
+            found.others[f"{prefix}_information"] = mutual_information(reading.positions, probs)
     return found
 
 
@@ -117,13 +127,26 @@ def _add(sums: Measures, batch: Measures) -> None:
         so_far[name] = so_far.get(name, 0.0) + value
 
 
+def _informative(sums: Measures) -> dict[str, Informative]:
+    """What the alignments of each distribution say of the source."""
+    others = sums.others
+    return {
+        kind: Informative(
+            others[f"{prefix}_entropy"], others[f"{prefix}_information"], others["uniform_entropy"]
+        )
+        for kind, prefix in PREFIXES.items()
+        if f"{prefix}_information" in others
+    }
+
+
 @dataclass(frozen=True)
 class Scores:
     """What a model makes of a text. None where it has no such thing.
 
     Perplexities are by way of testing. Tokens (subwords) and words both count an end of sentence a
     line. ELBO, KL divergence and entropies are in nats per token, the accuracy is in percent of
-    tokens, tested in the natural way.
+    tokens, tested in the natural way. Relative entropy and information are by distribution over
+    alignments, as `Informative` has them.
     """
 
     tokens: int
@@ -139,6 +162,9 @@ class Scores:
     prior_entropy: float
     posterior_entropy: float | None
     exact_posterior_entropy: float | None
+    relative_entropy: dict[str, float]
+    relative_information: dict[str, float]
+    findings: list[str]  # what is wrong with its alignments, a sentence each
 
     @classmethod
     def of(cls, sums: Measures, attention: str, tokens: int, words: int) -> "Scores":
@@ -149,6 +175,8 @@ class Scores:
         )
         means = {name: value / tokens for name, value in sums.others.items()}
         errors = {name: math.sqrt(value) / tokens for name, value in sums.variance.items()}
+        informative = _informative(sums)
+        findings = [one.finding(kind) for kind, one in informative.items()]
         return cls(
             tokens=tokens,
             words=words,
@@ -163,6 +191,9 @@ class Scores:
             prior_entropy=means["prior_entropy"],
             posterior_entropy=means.get("posterior_entropy"),
             exact_posterior_entropy=means.get("exact_posterior_entropy"),
+            relative_entropy={kind: one.relative_entropy for kind, one in informative.items()},
+            relative_information={kind: one.relative_information for kind, one in informative.items()},
+            findings=[finding for finding in findings if finding],
         )
 
     @property

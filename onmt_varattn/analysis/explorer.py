@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.api import Model
 from onmt_varattn.files import to_json
 from onmt_varattn.latent.alignment import Categorical, Dirichlet
@@ -49,6 +50,7 @@ class Explorer:
         self.kinds = [SHORT[kind] for kind in model.kinds]
         self.own = OWN.get(self.attention or "", TestAttention("exact"))
         self.kmax = kmax if "exact" in model.kinds else 0
+        self._informative = {kind: Informative() for kind in model.kinds}
 
     def sentences(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The data of each pair, with its number from 0; pairs of like length come together."""
@@ -60,6 +62,8 @@ class Explorer:
                 name: reading.by_sentence(values.cpu()) for name, values in self._values(reading).items()
             }
             for n, i in enumerate(reading.lines):
+                for kind, informative in self._informative.items():
+                    informative.add(split[SHORT[kind]][n])
                 source, target = (
                     _labels(side, subword) for side, subword in zip(read[i], subwords, strict=True)
                 )
@@ -74,6 +78,11 @@ class Explorer:
                     },
                 )
 
+    def findings(self) -> list[str]:
+        """What is wrong with the alignments of the sentences read so far, a sentence each."""
+        found = [informative.finding(kind) for kind, informative in self._informative.items()]
+        return [finding for finding in found if finding]
+
     def page(self, sentences: Sequence[dict[str, Any]], name: str, files: Sequence[str]) -> str:
         """The HTML file.
 
@@ -86,6 +95,7 @@ class Explorer:
         data = {
             "model": os.path.basename(name),
             "about": self._about(sentences, files),
+            "warnings": self.findings(),
             "kinds": self.kinds,
             "kmax": self.kmax,
             "mixed": MIXED[self.own.kind],

@@ -1,7 +1,7 @@
 """Whether a model and a text go together."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from onmt_varattn.api import Model
@@ -26,6 +26,13 @@ class Side(NamedTuple):
         total = sum(self.vocab.freqs.values()) + len(self.vocab.itos)
         counts = (self.vocab.freqs.get(token, 0) for line in lines for token in self.encode(line).split())
         return -sum(math.log((count + 0.5) / total) for count in counts)
+
+
+class Fit(NamedTuple):
+    """How a model and a text go together."""
+
+    unknown: dict[str, float]  # share of the tokens of "src" and "tgt", from 0 to 1
+    good: bool  # no warning was given
 
 
 def sides_of(fields: dict[str, Any], processing: TextProcessing | None) -> dict[str, Side]:
@@ -54,10 +61,8 @@ def unknown_shares(model: Model, pairs: Sequence[tuple[Sentence, Sentence]]) -> 
     }
 
 
-def warn_of_unknown(
-    model: Model, pairs: Sequence[tuple[Sentence, Sentence]], *places: str
-) -> dict[str, float]:
-    """Say that results mean little where model and text hardly fit; returns the shares of unknown tokens.
+def warn_of_unknown(model: Model, pairs: Sequence[tuple[Sentence, Sentence]], *places: str) -> Fit:
+    """Say that results mean little where model and text hardly fit.
 
     Args:
         model: the model.
@@ -66,16 +71,32 @@ def warn_of_unknown(
     """
     shares = unknown_shares(model, pairs)
     sides = sides_of(model.fields, model.processing)
+    good = True
     for i, (side, share) in enumerate(shares.items()):
         lines = [" ".join(pair[i].labels) for pair in pairs[:SAMPLE]]
-        warn_of_misfit(sides, side, lines, share, model.name, places[i])
-    return shares
+        good = not warn_of_misfit(sides, side, lines, share, model.name, places[i]) and good
+    return Fit(shares, good)
+
+
+def warn_of_findings(model: Model, fit: Fit, findings: Iterable[str | None]) -> None:
+    """Say what is wrong with a model's alignments.
+
+    Where model and text do not fit, the model is not to blame, and a warning has been given already.
+
+    Args:
+        model: the model.
+        fit: how it goes with the text that it has read.
+        findings: from `Informative`.
+    """
+    for finding in findings:
+        if finding and fit.good:
+            warn(f"{model.name}: {finding}")
 
 
 def warn_of_misfit(
     sides: dict[str, Side], side: str, lines: Sequence[str], unknown: float, model: str, place: str
-) -> None:
-    """Say that a text is rather of a model's other language, or of none that it knows.
+) -> bool:
+    """Say that a text is rather of a model's other language, or of none that it knows; True if it is.
 
     Args:
         sides: the model's.
@@ -92,8 +113,11 @@ def warn_of_misfit(
             f"{place} reads like the {LANGUAGES[other]} language of {model}, and is given as its "
             f"{LANGUAGES[side]} ({unknown:.0%} of the tokens unknown); are source and target swapped?"
         )
-    elif unknown > MOST_UNKNOWN:
+        return True
+    if unknown > MOST_UNKNOWN:
         warn(
             f"{model} does not know {unknown:.0%} of the tokens of {place}; is it a "
             "model for this text (its language, case and tokenisation)?"
         )
+        return True
+    return False

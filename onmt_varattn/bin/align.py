@@ -16,7 +16,8 @@ from onmt_varattn.analysis.alignment import (
     threshold_links,
 )
 from onmt_varattn.analysis.attention import by_words
-from onmt_varattn.analysis.fit import warn_of_unknown
+from onmt_varattn.analysis.fit import Fit, warn_of_findings, warn_of_unknown
+from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.analysis.symmetry import METHODS, symmetrize
 from onmt_varattn.api import Model
 from onmt_varattn.bin.translate import check_output
@@ -97,19 +98,19 @@ def align(opt: Any) -> None:
         reverse = Model(opt.reverse_model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
     kind = choose_kind(opt.kind, [model, *([reverse] if reverse else [])])
     pairs = sentences(model, lines)
-    warn_of_unknown(model, pairs, opt.src, opt.tgt)
+    fit = warn_of_unknown(model, pairs, opt.src, opt.tgt)
     gold = None
     if gold_lines is not None:
         gold = [read_gold(opt, i, line, pairs[i]) for i, line in enumerate(gold_lines)]
     if reverse is None:
-        found = find_links(model, lines, pairs, kind, opt)
+        found = find_links(model, lines, pairs, kind, opt, fit)
     else:
         swapped = [(target, source) for source, target in lines]
         swapped_pairs = sentences(reverse, swapped)
-        warn_of_unknown(reverse, swapped_pairs, opt.tgt, opt.src)
+        swapped_fit = warn_of_unknown(reverse, swapped_pairs, opt.tgt, opt.src)
         check_units(opt, pairs, swapped_pairs)
-        forward = find_links(model, lines, pairs, kind, opt)
-        backward = find_links(reverse, swapped, swapped_pairs, kind, opt)
+        forward = find_links(model, lines, pairs, kind, opt, fit)
+        backward = find_links(reverse, swapped, swapped_pairs, kind, opt, swapped_fit)
         found = [
             symmetrize(opt.symmetrize, ahead, frozenset((i, j) for j, i in back))
             for ahead, back in zip(forward, backward, strict=True)
@@ -183,9 +184,10 @@ def read_gold(opt: Any, number: int, line: str, pair: tuple[Sentence, Sentence])
     return gold
 
 
-def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any) -> list[Links]:
-    """Links of every pair, in order; a pair with a blank side has none."""
+def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any, fit: Fit) -> list[Links]:
+    """Links of every pair, in order; a pair with a blank side has none. Warns where they say nothing."""
     found: list[Links] = [frozenset()] * len(pairs)
+    informative = Informative()
     whole = [i for i, pair in enumerate(pairs) if all(side.tokens for side in pair)]
     if set(model.kinds) == {"prior"}:  # a decoder of OpenNMT's own
         raw = [lines[i] for i in whole]
@@ -197,6 +199,8 @@ def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any) ->
     for n, probs in tqdm(attentions, total=len(whole), unit=" pairs", desc=f"reading {kind}", disable=None):
         threshold = opt.method == "threshold"
         found[whole[n]] = threshold_links(probs, opt.threshold) if threshold else argmax_links(probs)
+        informative.add(probs)
+    warn_of_findings(model, fit, [informative.finding(kind)])
     return found
 
 

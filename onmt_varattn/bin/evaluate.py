@@ -195,10 +195,10 @@ def load(path: str, opt: Any) -> "Model":
 def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str, Any]:
     """All that is known of a model, as it is written."""
     from onmt_varattn.analysis.evaluation import score
-    from onmt_varattn.analysis.fit import warn_of_unknown
+    from onmt_varattn.analysis.fit import warn_of_findings, warn_of_unknown
 
     pairs = [pair_of(model, i, text, opt) for i in range(len(text.source))]
-    unknown = warn_of_unknown(model, pairs, opt.src, opt.tgt)
+    fit = warn_of_unknown(model, pairs, opt.src, opt.tgt)
     attention = model.model_opt.attention
     torch.manual_seed(opt.seed)
     with tqdm(total=len(pairs), unit=" sentences", desc=f"scoring {path}", disable=None) as bar:
@@ -206,13 +206,14 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
         scores = score(readings, attention, text.words, [k for k in opt.kmax if k], opt.samples)
     if not scores.finite:
         raise UserError(f"{path}: its likelihoods are not finite numbers; it cannot be scored")
+    warn_of_findings(model, fit, scores.findings)
     bleu, bleu_signature = bleu_scores(model, path, text, opt) if opt.bleu else ({}, None)
     result = {
         "model": path,
         "attention": attention,
         "estimator": model.model_opt.attention_estimator,
         "posterior": model.model_opt.posterior,
-        "unknown": unknown,
+        "unknown": fit.unknown,
         **asdict(scores),
         "bleu": bleu,
         "bleu_signature": bleu_signature,

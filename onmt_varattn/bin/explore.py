@@ -50,7 +50,7 @@ def explore(opt: Any) -> None:
     check(opt)
     every = read_parallel(opt.src, opt.tgt)
     from onmt_varattn.analysis.explorer import Explorer, Pair
-    from onmt_varattn.analysis.fit import warn_of_unknown
+    from onmt_varattn.analysis.fit import warn_of_findings, warn_of_unknown
     from onmt_varattn.api import Model
 
     whole = [Pair(line, *pair) for line, pair in enumerate(every, 1) if all(side.split() for side in pair)]
@@ -59,10 +59,12 @@ def explore(opt: Any) -> None:
     pairs = whole[: opt.sentences]
     model = Model(opt.model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
     explorer = Explorer(model, opt.kmax)
-    warn_of_unknown(model, [model.sentences(pair.source, pair.target) for pair in pairs], opt.src, opt.tgt)
+    read = [model.sentences(pair.source, pair.target) for pair in pairs]
+    fit = warn_of_unknown(model, read, opt.src, opt.tgt)
     torch.manual_seed(opt.seed)
     bar = tqdm(explorer.sentences(pairs), total=len(pairs), unit=" sentences", desc="reading", disable=None)
     found = dict(bar)
+    warn_of_findings(model, fit, explorer.findings())
     page = explorer.page([found[i] for i in range(len(pairs))], opt.model, (opt.src, opt.tgt))
     write_result(opt.output, page)
     size = len(page.encode()) / 1e6

@@ -131,6 +131,17 @@ def test_both_directions_are_joined(forward, backward, text, run, method):
     assert method in line
 
 
+def test_each_model_is_judged_by_itself(forward, backward, toy, tmp_path, capsys):
+    """Both have hardly been trained."""
+    files = f"-src {toy}/test.de -tgt {toy}/test.en -output {tmp_path}/out -reverse_model {backward}"
+    capsys.readouterr()
+    assert call(align.main, "-model", forward, *files.split()) == 0
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 2
+    for model, warning in zip((forward, backward), warnings, strict=True):
+        assert warning.startswith(f"warning: {model}: the exact posterior's alignments are ")
+
+
 def test_gold_links_by_hand(forward, text, run, tmp_path):
     found, _ = run(forward)
     first = pharaoh(found[0]).split()

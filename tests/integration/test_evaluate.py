@@ -18,7 +18,7 @@ KEYS = {
     "words", "unknown", "natural", "ppl", "word_ppl",
     "ppl_standard_error", "accuracy", "elbo", "elbo_standard_error", "kl",
     "prior_entropy", "posterior_entropy", "exact_posterior_entropy", "bleu", "bleu_signature",
-    "signature",
+    "signature", "relative_entropy", "relative_information", "findings",
 }  # fmt: skip
 
 
@@ -74,6 +74,10 @@ def test_it_is_the_validation_of_training(model, latent, toy, tmp_path):
         names = ["prior_entropy", *["elbo", "kl", "posterior_entropy"] * (result is latent_one)]
         found, wanted = ([numbers[name] for name in names] for numbers in (result, right))
         assert found == pytest.approx(wanted, rel=1e-4)
+        assert result["relative_entropy"]["prior"] == pytest.approx(right["relative_entropy"], rel=1e-4)
+        for kind in ("prior", *["posterior"] * (result is latent_one)):
+            wanted = right[f"{kind}_information"]
+            assert result["relative_information"][kind] == pytest.approx(wanted, rel=1e-4, abs=1e-6)
     assert (soft["natural"], latent_one["natural"]) == ("soft", "exact")
     assert soft["elbo"] is None
     assert latent_one["kl"] > 1e-3
@@ -142,7 +146,11 @@ def test_several_models_make_tables(model, latent, text, tmp_path, capsys):
     paths = [model, latent / "variational_step_10.pt", latent / "relaxed_step_10.pt"]
     found = results(text, tmp_path, "-model", *paths, "-kmax", 5, 2)["models"]
     out, err = capsys.readouterr()
-    assert err == ""
+    findings = [
+        (path, finding) for path, result in zip(paths, found, strict=True) for finding in result["findings"]
+    ]
+    assert err.splitlines() == [f"warning: {path}: {finding}" for path, finding in findings]
+    assert {path for path, _ in findings} <= set(paths[1:]), "the first has learned something"
     assert "Note" not in out
     tables = [block.splitlines() for block in out.split("\n\n") if block.startswith("|")]
     assert len(tables) == 3

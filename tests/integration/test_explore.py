@@ -407,3 +407,19 @@ def test_light_and_dark(page):
     (light_paper, light_ink), (dark_paper, dark_ink) = colours
     assert light_paper - light_ink > 450
     assert dark_ink - dark_paper > 450
+
+
+@pytest.mark.parametrize("warnings", [[], ["the <b>prior</b>'s alignments are uniform", "so are others"]])
+def test_warnings_are_seen_at_the_top(chromium, report, tmp_path, warnings):
+    html = (report.parent / "small.html").read_text("utf-8")
+    packed = json.dumps(warnings).replace("<", "\\u003c")
+    changed, count = re.subn(r'"warnings":\[.*?\],"kinds"', lambda _: f'"warnings":{packed},"kinds"', html)
+    assert count == 1
+    (tmp_path / "page.html").write_text(changed, "utf-8")
+    chromium.get(f"file://{tmp_path}/page.html")
+    box = find(chromium, "#warnings")
+    assert box.is_displayed() == bool(warnings)
+    assert [item.text for item in box.find_elements("css selector", "li")] == [
+        f"Warning: {warning}" for warning in warnings
+    ]
+    assert not warnings or box.location["y"] < find(chromium, "h1").location["y"] < 200

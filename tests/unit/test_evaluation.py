@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from onmt_varattn.analysis.evaluation import Measures, Scores, measure, score
+from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.latent.prediction import TestAttention
 from onmt_varattn.nmt.reading import Reader
 from tests import models
@@ -94,6 +95,35 @@ def test_all_numbers_are_those_of_brute_force(flags, seed):
         assert others == [None] * 3
     assert found.ppl_standard_error == {}
     assert found.elbo_standard_error is None
+    right = informative_by_pair(model, ["prior", *["posterior"] * ("variational" in flags)])
+    for kind, one in right.items():
+        assert found.relative_entropy[kind] == pytest.approx(one.relative_entropy, **FINE)
+        assert found.relative_information[kind] == pytest.approx(one.relative_information, **FINE)
+    assert found.relative_information.keys() == {*right, "exact"}
+    assert found.findings == [], "four pairs are too few"
+
+
+def informative_by_pair(model, kinds):
+    """What alignments say, by each pair's own matrix."""
+    found = {kind: Informative() for kind in kinds}
+    for pair in PAIRS:
+        for informative, probs in zip(found.values(), brute_force(model, *pair), strict=False):
+            informative.add(probs)
+    return found
+
+
+def test_alignments_that_say_nothing_are_findings():
+    """Sums made up: a uniform prior, a posterior of one position for all, and an exact one that is fine."""
+    others = {"correct": 0.0, "prior_entropy": 195.0, "uniform_entropy": 200.0, "prior_information": 2.0}
+    others |= {"posterior_entropy": 40.0, "posterior_information": 3.0}
+    others |= {"exact_posterior_entropy": 40.0, "exact_posterior_information": 150.0}
+    found = Scores.of(Measures({"exact": -6.0}, others), "variational", tokens=100, words=100)
+    assert found.relative_entropy == pytest.approx({"prior": 0.975, "posterior": 0.2, "exact": 0.2})
+    assert found.relative_information == pytest.approx({"prior": 0.01, "posterior": 0.015, "exact": 0.75})
+    assert [finding.partition(" (")[0] for finding in found.findings] == [
+        "the prior's alignments are uniform",
+        "the posterior's alignments are the same for all words of a sentence",
+    ]
 
 
 def test_kmax_from_what_is_enumerated_is_the_mixture_of_kmax():

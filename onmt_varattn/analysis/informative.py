@@ -1,0 +1,75 @@
+"""Whether alignments say anything, or a model ignores the source and they are read out of noise.
+
+With p_j the distribution over the S source words that target word j of a sentence may come from:
+
+    entropy        H(p_j), at most log S: that of uniform alignments
+    information    H(mean_j p_j) - mean_j H(p_j): 0 where all words of a sentence have the same alignment
+
+Both are summed over target words and judged as shares of the summed log S, by training's own thresholds.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.training.health import SAME, UNIFORM
+
+LEAST = 100.0  # nats of summed log S: of five sentences of nine words, as few as can be judged
+NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
+IGNORED = "the model does not look at the source, and its alignments say nothing"
+MEANING = {"prior": IGNORED, "posterior": "they say nothing of the source", "exact": IGNORED}
+MORE = 'see the training page, "Sick runs"'
+
+
+@dataclass
+class Informative:
+    """Sums over target words, in nats."""
+
+    entropy: float = 0.0
+    information: float = 0.0
+    largest: float = 0.0  # log S
+
+    def add(self, probs: Tensor) -> None:
+        """Add a sentence pair.
+
+        A single target word has no others to differ from: all it can tell is how far it is from uniform, as
+        `latent.objectives.mutual_information` has it.
+
+        Args:
+            probs: a distribution over source words (or tokens) for each target word, T x S.
+        """
+        probs = probs.double()
+        words, largest = len(probs), torch.tensor(float(probs.size(1))).double().log()
+        entropy = torch.special.entr(probs).sum()
+        used = torch.special.entr(probs.mean(0)).sum() if words > 1 else largest
+        self.entropy += float(entropy)
+        self.information += float(words * used - entropy)
+        self.largest += float(words * largest)
+
+    @property
+    def relative_entropy(self) -> float:
+        """1 for uniform alignments, 0 for certain ones and where no word has a choice."""
+        return self.entropy / self.largest if self.largest > 0 else 0.0
+
+    @property
+    def relative_information(self) -> float:
+        """Near 1 where each word has an alignment of its own, 0 where they do not differ."""
+        return max(self.information, 0.0) / self.largest if self.largest > 0 else 0.0
+
+    def finding(self, kind: str) -> str | None:
+        """What is wrong with these alignments, in a sentence; None if nothing is, or if they are too few.
+
+        Args:
+            kind: whose they are: "prior", "posterior" or "exact".
+        """
+        if self.largest < LEAST:
+            return None
+        entropy, information = self.relative_entropy, self.relative_information
+        if entropy > UNIFORM:
+            what = f"uniform (entropy {entropy:.2f} of the largest)"
+        elif information < SAME:
+            what = f"the same for all words of a sentence (information {information:.2f} of the largest)"
+        else:
+            return None
+        return f"the {NAMES[kind]}'s alignments are {what}: {MEANING[kind]}; {MORE}"
