@@ -246,8 +246,9 @@ def test_an_external_posterior_spreads_its_mass_over_the_links():
     [
         ("-attention variational", "soft"),
         ("-attention variational -attention_warmup hard", "hard -attention_estimator enum"),
-        ("-attention relaxed", "hard -attention_estimator enum"),
-        ("-attention relaxed -attention_warmup soft", "soft"),
+        ("-attention variational -attention_warmup marginal", "marginal"),
+        ("-attention relaxed", "soft"),
+        ("-attention relaxed -attention_warmup hard", "hard -attention_estimator enum"),
     ],
 )
 def test_the_warm_up_trains_the_objective_it_is_told_to(flags, first):

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from onmt_varattn.latent.schedule import Schedule
+from onmt_varattn.latent.estimators import Enum, Settings
+from onmt_varattn.latent.objectives import Marginal
+from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
 from onmt_varattn.nmt.loss import TrainingLoss
 from onmt_varattn.nmt.trainer import PlateauOptimizer, Trainer
 from tests import models
@@ -104,12 +106,18 @@ def test_a_fused_optimiser_goes_on_from_a_saved_one_and_leaves_no_mark_in_it():
 def test_a_validation_of_the_warm_up_is_not_the_best_once_that_is_over():
     """It is of another objective, however low its perplexity is."""
     trainer, loss = object.__new__(Trainer), object.__new__(TrainingLoss)
-    loss.scheduled = SimpleNamespace(schedule=Schedule(warm_up_steps=20))
+    objective = Marginal(Enum(Settings()))
+    loss.scheduled = ScheduledObjective(objective, Schedule(warm_up_steps=20))
     trainer.train_loss, trainer.earlystopper, trainer.moving_average = loss, None, None
+    trainer.model, trainer.optim = SimpleNamespace(attention="marginal"), optimizer()[0]
     trainer.world, trainer.best = SimpleNamespace(first=False), {"step": 0, "ppl": math.inf}
     perplexities = {10: 3.0, 20: 2.0, 30: 6.0, 40: 5.0, 50: 5.5}
     found = []
-    for step, ppl in perplexities.items():
-        trainer.validate = lambda *args, ppl=ppl, **kwargs: SimpleNamespace(ppl=lambda: ppl)
-        found.append((trainer._validate(None, step), trainer.best["step"]))
-    assert found == [(True, 10), (True, 20), (True, 30), (True, 40), (False, 40)]
+    for step in range(1, 51):
+        loss.step = step
+        trainer._follow_warm_up(SimpleNamespace(watched=[0.0, 0.0]))
+        if step in perplexities:
+            stats = SimpleNamespace(ppl=lambda ppl=perplexities[step]: ppl, metrics=dict)
+            trainer.validate = lambda *args, stats=stats, **kwargs: stats
+            found.append((trainer._validate(None, step), trainer.best["step"]))
+    assert found == [(True, 10), (False, 0), (True, 30), (True, 40), (False, 40)]
