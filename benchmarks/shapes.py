@@ -54,7 +54,8 @@ TRAINED = {
     "variational sample": f"{AT_ONCE} -attention variational",
     "variational gumbel": f"{AT_ONCE} -attention variational -attention_estimator gumbel",
     "variational rws, 5 samples": f"{AT_ONCE} -attention variational -attention_estimator rws",
-    "variational sum_and_sample, k=3": f"{AT_ONCE} -attention variational -attention_estimator sum_and_sample",
+    "variational sum_and_sample, k=3": f"{AT_ONCE} -attention variational "
+    "-attention_estimator sum_and_sample",
     "variational sparse": f"{AT_ONCE} -attention variational -attention_estimator sparse",
     "variational enum": f"{AT_ONCE} -attention variational -attention_estimator enum",
     "marginal": f"{AT_ONCE} -attention marginal",

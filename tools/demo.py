@@ -28,15 +28,9 @@ OUT = Path("demo")
 LEAST_BLEU = 85.0
 EXAMPLES = 5
 
-ATTENTION = "-attention variational -posterior_rnn brnn -attention_warmup_steps 200"
-SIZES = (
-    "-encoder_type brnn -layers 1 -word_vec_size 128 -enc_rnn_size 192 -dec_rnn_size 160 -attention_size 128"
-)
-TRAINING = (
-    "-optim adam -learning_rate 0.003 -dropout 0.1 -batch_size 64 -normalization tokens "
-    "-train_steps 800 -valid_steps 200 -save_checkpoint_steps 800 -report_every 50 -seed 1"
-)
-DECODING = "-kmax 5 -beam 10 -length_penalty wu -alpha 1"
+PAIRS = 10_000  # of the training corpus
+TRAINING = "-attention variational -posterior_rnn brnn -preset small -seed 1"
+DECODING = "-kmax 5 -beam 10"
 
 
 def main() -> None:
@@ -48,20 +42,18 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     (OUT / "model.metrics.jsonl").unlink(missing_ok=True)
     step("1/5  a corpus from a toy grammar, with gold alignments")
-    command(f"tools/make_toy_corpus.py -output {OUT}/toy")
+    command(f"tools/make_toy_corpus.py -output {OUT}/toy -train {PAIRS}")
     step("2/5  subwords and vocabularies")
     sides = (("src", "de"), ("tgt", "en"))
     files = " ".join(
         f"-{part}_{side} {OUT}/toy/{part}.{language}"
         for part, (side, language) in itertools.product(("train", "valid", "test"), sides)
     )
-    command(f"preprocess.py {files} -save_data {OUT}/data -vocab_size 800 -overwrite")
-    step("3/5  training, with soft attention for the first 200 steps")
-    command(
-        f"train.py -config {OUT}/data.yaml {ATTENTION} {SIZES} {TRAINING} -save_model {OUT}/model -overwrite"
-    )
+    command(f"preprocess.py {files} -save_data {OUT}/data -overwrite")
+    step("3/5  training: soft attention until alignments have formed, then variational attention")
+    command(f"train.py -config {OUT}/data.yaml {TRAINING} -save_model {OUT}/model -overwrite")
     step("4/5  translation of the test set, mixing the 5 most probable alignments of each word")
-    model = OUT / "model_step_800.pt"
+    model = OUT / "model_best.pt"
     test = f"-src {OUT}/toy/test.de -tgt {OUT}/toy/test.en"
     command(f"translate.py -model {model} {test} -output {OUT}/test.out {DECODING}")
     step("5/5  what the model looks at")
@@ -112,11 +104,14 @@ def report(model: Model) -> float:
     for kind in ("prior", "posterior"):
         found = (best_links(model.attention(*pair, kind)) for pair in zip(source, target, strict=True))
         rates.append(score_alignments(zip(found, gold, strict=True)).error_rate)
-    last = json.loads(read_lines(f"{OUT}/model.metrics.jsonl")[-1])
+    valid = [
+        line for line in map(json.loads, read_lines(f"{OUT}/model.metrics.jsonl")) if line["part"] == "valid"
+    ]
+    best = min((line for line in valid if not line.get("warm_up")), key=lambda line: line["ppl"])
     bleu = sacrebleu.corpus_bleu(read_lines(f"{OUT}/test.out"), [target], force=True).score
-    print(f"\nBLEU, test set, 5 alignments a word         {bleu:6.2f}")
-    print(f"perplexity, validation set, exact           {last['ppl']:6.3f}")
-    print(f"KL(posterior, prior) a word, in nats        {last['kl']:6.3f}")
+    print(f"\nBLEU, test set, 5 alignments per word       {bleu:6.2f}")
+    print(f"perplexity, validation set, exact           {best['ppl']:6.3f}")
+    print(f"KL(posterior, prior) per word, in nats      {best['kl']:6.3f}")
     print(f"alignment error rate, test set: prior       {rates[0]:6.1%}")
     print(f"                                posterior   {rates[1]:6.1%}")
     return bleu

@@ -166,8 +166,10 @@ def complete(opt: Any, given: Collection[str], pass_steps: Any, validates: bool)
             filled[name] = value
 
     for name, value in (preset.options if preset else DEFAULTS).items():
-        if name == "embedding_dropout" and not opt.attention:
-            continue  # the embeddings are OpenNMT-py's own
+        if name == "embedding_dropout":
+            if not opt.attention:
+                continue  # the embeddings are OpenNMT-py's own
+            value = min(value, *opt.dropout)  # who wants less of the one hardly wants more of the other
         if name == "learning_rate" and opt.optim not in _ADAMS:
             continue  # another optimiser that was given has a rate of its own
         fill(name, value)

@@ -181,9 +181,10 @@ def begin_from(scheduled: ScheduledObjective, opt: Any, checkpoint: dict[str, An
         checkpoint: with what it was trained with.
         steps: that count as trained.
     """
+    saved, training = checkpoint["opt"], checkpoint.get("training")
     if scheduled.formation is None:
         given = scheduled.schedule.warm_up_steps
-        if given and given <= steps:
+        if given and given <= steps and given != getattr(saved, "attention_warmup_steps", None):
             logger.warning(
                 "Health: -attention_warmup_steps %d: there will be no warm-up, since -train_from %s is past "
                 "it (step %d). Use auto, more steps, or -reset_optim all, which counts them anew.",
@@ -192,7 +193,6 @@ def begin_from(scheduled: ScheduledObjective, opt: Any, checkpoint: dict[str, An
                 steps,
             )
         return
-    saved, training = checkpoint["opt"], checkpoint.get("training")
     if getattr(saved, "attention", None) in (None, "soft"):
         return
     before = getattr(saved, "attention_warmup_steps", 0)

@@ -127,6 +127,23 @@ def test_bad_days_of_one_process_are_everybodys(data, tmp_path, capfd):
         assert_same(found["loss"], found["none"], rtol=1e-4, atol=1e-5)
 
 
+def test_all_processes_end_an_automatic_warm_up_at_the_same_step(data, tmp_path):
+    """With a rate of 0 nothing gets better: the first of four validations is the best."""
+    flags = "-attention variational -attention_estimator enum -learning_rate 0 -train_steps 12 -valid_steps 2"
+    assert two_ranks(tmp_path, [(words(data, tmp_path / "m", flags, 4), NO_FAULT)]) == 0
+    lines = metrics(tmp_path / "m")
+    assert {line["step"]: bool(line.get("warm_up")) for line in lines if line["part"] == "valid"} == {
+        **dict.fromkeys((2, 4, 6, 8), True),
+        **dict.fromkeys((10, 12), False),
+    }
+    saved = checkpoint.load(str(tmp_path / "m_step_12.pt"))["training"]["start"]
+    assert saved["end"] == 8
+    alone = tmp_path / "alone"
+    assert call(train.main, *words(data, alone, flags, 8)) == 0
+    one = checkpoint.load(f"{alone}_step_12.pt")["training"]["start"]["curve"]
+    assert saved["curve"]["blocks"] == pytest.approx(one["blocks"], rel=1e-5), "sums over both"
+
+
 def test_a_validation_that_everybody_does_counts_once(data, tmp_path):
     """Each process draws samples of its own: were each to go by its own perplexity, they would part."""
     flags = "-attention relaxed -attention_warmup_steps 2 -learning_rate 0 -train_steps 12 -valid_steps 2"
