@@ -36,10 +36,15 @@ FORMAT_VERSION = 1
 TOKENIZERS = ("moses", "none")
 SUBWORDS = ("sentencepiece", "bpe", "none")
 
+VOCAB_SIZE = 14_000  # the most subwords, or whole words, that nobody asked for
+WORDS_A_SUBWORD = 50  # running words of the training text to a subword, so that each is seen often
+BEYOND_CHARACTERS = 100  # the fewest subwords of a text, besides its characters, if it has so many
+
 MOST_CACHED = 100_000  # words whose subwords are remembered
 
 SPACE_MARKER = "▁"  # sentencepiece: a word starts here
 JOIN_MARKER = "@@"  # subword-nmt: the word goes on in the next token
+NO_MERGES = "#version: 0.2\n#no merges\n"  # subword-nmt: all words fall apart; it writes nothing for that
 SPECIAL_TOKEN = r"(\\*<(?:unk|blank|s|/s)>)(?!\S)"
 
 
@@ -254,6 +259,14 @@ class TextProcessing:
         return cls.from_dict(values, path)
 
 
+class Subwords(NamedTuple):
+    """A subword model whose size was chosen."""
+
+    model: str  # of a `TextSide`
+    size: int  # number of subwords, single characters included
+    reason: str  # why so many
+
+
 def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str = "training text") -> str:
     """Learn a subword model: the `model` of a `TextSide`.
 
@@ -266,9 +279,50 @@ def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str =
     Raises:
         UserError: the text does not allow so many subwords, or has more characters than that.
     """
-    if kind == "sentencepiece":
-        return _learn_sentencepiece(lines, vocab_size, name)
-    return _learn_bpe(lines, vocab_size, name) if kind == "bpe" else ""
+    if kind == "none":
+        return ""
+    least = _fewest(kind, lines)
+    if vocab_size < least:
+        raise UserError(
+            f"-vocab_size {vocab_size} is less than the characters of the {name} need (at least {least}); "
+            f"use -vocab_size {least} or more"
+        )
+    model, most = _LEARNERS[kind](lines, vocab_size, name)
+    if most < least:
+        raise UserError(f"the {name} has no pair of characters twice to learn from; use -subword none")
+    if most < vocab_size:
+        raise UserError(
+            f"-vocab_size {vocab_size} is more than the {name} allows (at most {most}); "
+            f"use -vocab_size {most}"
+        )
+    return model
+
+
+def learn_suitable_subwords(kind: str, lines: Sequence[str], name: str = "training text") -> Subwords:
+    """Learn a subword model of a size that suits the text, whatever that is.
+
+    The size is one subword for every `WORDS_A_SUBWORD` running words, but no more than `VOCAB_SIZE`,
+    and no less than the characters need and `BEYOND_CHARACTERS`; or all subwords that the text has, if
+    these are fewer.
+
+    Args:
+        kind: "sentencepiece" or "bpe".
+        lines: results of `TextSide.prepare`.
+        name: what an error message calls the lines.
+    """
+    by_words = sum(len(line.split()) for line in lines) // WORDS_A_SUBWORD
+    by_characters = _fewest(kind, lines) + BEYOND_CHARACTERS
+    wanted = max(min(by_words, VOCAB_SIZE), by_characters)
+    model, size = _LEARNERS[kind](lines, wanted, name)
+    if size < wanted:
+        reason = "all that the training text has"
+    elif wanted == by_characters:
+        reason = f"its characters and {BEYOND_CHARACTERS} more"
+    elif by_words > VOCAB_SIZE:
+        reason = "the most that are chosen"
+    else:
+        reason = f"one per {WORDS_A_SUBWORD} words of training text"
+    return Subwords(model, size, reason)
 
 
 def learn_merges(lines: Sequence[str], merges: int, name: str = "training text") -> str:
@@ -291,7 +345,24 @@ def moses_knows(language: str) -> bool:
     return language in NonbreakingPrefixes().available_langs
 
 
-def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> str:
+def _fewest(kind: str, lines: Sequence[str]) -> int:
+    """The smallest model of a text: all of its characters, and one subword more."""
+    if kind == "bpe":
+        return _bpe_characters(lines) + 1
+    characters = {" "}  # a model has its marker, whether or not there is a space
+    for line in lines:
+        characters.update(line)
+    return len(characters) + 1  # the unknown one
+
+
+def _bpe_characters(lines: Sequence[str]) -> int:
+    """Subword-nmt tells a character inside a word from the same one at its end."""
+    words = {word for line in lines for word in line.split()}
+    return len({c for word in words for c in word[:-1]}) + len({word[-1] for word in words})
+
+
+def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> tuple[str, int]:
+    """A model of so many subwords, or of all that there are; and how many it has."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -299,6 +370,7 @@ def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> st
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
+            hard_vocab_limit=False,
             character_coverage=1.0,
             normalization_rule_name="identity",
             max_sentence_length=1 << 24,  # bytes; by default longer lines than 4,192 are left out
@@ -310,26 +382,19 @@ def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> st
             minloglevel=2,
         )
     except RuntimeError as error:
-        if most := re.search(r"value <= (\d+)", str(error)):
-            raise _too_large(vocab_size, int(most[1]), name) from None
-        if least := re.search(r"required_chars\. \d+ vs (\d+)", str(error)):
-            raise _too_small(vocab_size, int(least[1]), name) from None
         raise UserError(f"sentencepiece cannot learn from the {name}: {error}") from None
-    return base64.b64encode(model.getvalue()).decode("ascii")
+    learned = base64.b64encode(model.getvalue()).decode("ascii")
+    return learned, _sentencepiece(learned).get_piece_size()
 
 
-def _learn_bpe(lines: Sequence[str], vocab_size: int, name: str) -> str:
-    # Subword-nmt tells a character inside a word from the same one at its end.
-    words = {word for line in lines for word in line.split()}
-    characters = len({c for word in words for c in word[:-1]}) + len({word[-1] for word in words})
-    if vocab_size <= characters:
-        raise _too_small(vocab_size, characters + 1, name)
+def _learn_bpe(lines: Sequence[str], vocab_size: int, name: str) -> tuple[str, int]:
+    """The same of subword-nmt, which may find nothing to merge."""
+    characters = _bpe_characters(lines)
     model, learned = _merges(lines, vocab_size - characters)
-    if learned < 1:
-        raise UserError(f"the {name} has no pair of characters twice to learn from; use -subword none")
-    if learned < vocab_size - characters:
-        raise _too_large(vocab_size, characters + learned, name)
-    return model
+    return model if learned else NO_MERGES, characters + learned
+
+
+_LEARNERS = {"sentencepiece": _learn_sentencepiece, "bpe": _learn_bpe}
 
 
 def _merges(lines: Sequence[str], number: int) -> tuple[str, int]:
@@ -339,19 +404,6 @@ def _merges(lines: Sequence[str], number: int) -> tuple[str, int]:
         with contextlib.redirect_stderr(io.StringIO()):
             learn_bpe(lines, model, number)
     return model.getvalue(), max(0, model.getvalue().count("\n") - 1)  # the first line is a version number
-
-
-def _too_large(vocab_size: int, most: int, name: str) -> UserError:
-    return UserError(
-        f"-vocab_size {vocab_size} is more than the {name} allows (at most {most}); use -vocab_size {most}"
-    )
-
-
-def _too_small(vocab_size: int, least: int, name: str) -> UserError:
-    return UserError(
-        f"-vocab_size {vocab_size} is less than the characters of the {name} need (at least {least}); "
-        f"use -vocab_size {least} or more"
-    )
 
 
 # The heavy objects are built on first use and kept out of `TextSide`, which so stays plain data that
@@ -406,7 +458,7 @@ def _bpe(model: str) -> Any:
     message = io.StringIO()
     try:
         with contextlib.redirect_stderr(message):
-            found = BPE(io.StringIO(model))
+            found = BPE(io.StringIO(model), merges=0 if model == NO_MERGES else -1)  # -1: all
             found.segment("ab")  # merges of an unknown version fail only at a word
             return found
     # subword-nmt ends the program after a message of its own

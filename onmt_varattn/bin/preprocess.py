@@ -25,16 +25,20 @@ from onmt_varattn.files import atomic_write_all, check_writable, read_lines
 from onmt_varattn.text import (
     SUBWORDS,
     TOKENIZERS,
+    VOCAB_SIZE,
+    WORDS_A_SUBWORD,
+    Subwords,
     TextProcessing,
     TextSide,
     learn_merges,
     learn_subwords,
+    learn_suitable_subwords,
     moses_knows,
 )
 from onmt_varattn.vocabulary import unknown_share
 
 SIDES = {"src": "source", "tgt": "target"}
-VOCAB_SIZE = 14000
+PAPER_PAIRS = 100_000  # training pairs from which the paper's sizes are the ones to start with
 CHUNK = 512  # lines that a worker process takes at a time
 SWAPPED = 0.25  # more of the words known to the other side than to its own: a text of the other language
 
@@ -116,7 +120,9 @@ def preprocess_opts(parser: argparse.ArgumentParser) -> None:
         "--vocab_size",
         type=_at_least(1),
         help="Number of subwords, for both sides together with -share_vocab or -joint_subwords, else for "
-        f"each. With -subword none: the most frequent words to keep. Default: {VOCAB_SIZE}.",
+        f"each. Default: one per {WORDS_A_SUBWORD} running words of the training text, at most "
+        f"{VOCAB_SIZE:,}, at least what its characters need, and no more than it has. With -subword none: "
+        f"the most frequent words to keep, {VOCAB_SIZE:,} by default.",
     )
     group.add(
         "-merges",
@@ -213,7 +219,7 @@ def preprocess(args: Sequence[str] | None = None) -> None:
     paths = _output_paths(opt)
     _check(opt, paths)
     splits = [_read(opt, name) for name in ("train", "valid", "test") if getattr(opt, f"{name}_src")]
-    train, valid = splits[:2]
+    train = splits[0]
 
     text = TextProcessing(_side(opt, "src"), _side(opt, "tgt"))
     _convert(splits, text.src.prepare, text.tgt.prepare, opt.num_threads, "preparing")
@@ -233,7 +239,7 @@ def preprocess(args: Sequence[str] | None = None) -> None:
         )
     vocabularies = _vocabularies(opt, train)
     atomic_write_all(_contents(opt, paths, splits, text, vocabularies))
-    _report(opt, paths, splits, valid, vocabularies)
+    _report(opt, paths, splits, vocabularies)
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -366,19 +372,42 @@ def _learn(opt: Any, text: TextProcessing, train: Split) -> TextProcessing:
     print(f"learning {opt.subword} subwords from {len(train.pairs):,} training pairs", flush=True)
     if opt.share_vocab or opt.joint_subwords:
         both = list(itertools.chain(train.side(0), train.side(1)))
-        src = tgt = _subword_model(opt, both, "training text")
+        learned = [_subword_model(opt, both, "training text")]
     else:
-        src, tgt = (
+        learned = [
             _subword_model(opt, train.side(i), f"{meaning} training text")
             for i, meaning in enumerate(SIDES.values())
-        )
-    return TextProcessing(dataclasses.replace(text.src, model=src), dataclasses.replace(text.tgt, model=tgt))
+        ]
+    chosen = [found for found in learned if isinstance(found, Subwords)]
+    if chosen:
+        print(_sizes(chosen), flush=True)
+    models = [found.model if isinstance(found, Subwords) else found for found in learned]
+    return TextProcessing(
+        dataclasses.replace(text.src, model=models[0]), dataclasses.replace(text.tgt, model=models[-1])
+    )
 
 
-def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str:
+def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str | Subwords:
+    """The subword model of a text; with its size, if nobody has given that."""
     if opt.merges:
         return learn_merges(lines, opt.merges, name)
-    return learn_subwords(opt.subword, lines, opt.vocab_size or VOCAB_SIZE, name)
+    if opt.vocab_size:
+        return learn_subwords(opt.subword, lines, opt.vocab_size, name)
+    return learn_suitable_subwords(opt.subword, lines, name)
+
+
+def _sizes(chosen: Sequence[Subwords]) -> str:
+    """What was chosen for both sides together, or for each, and why."""
+    other = "-vocab_size sets another number"
+    first = chosen[0]
+    if all((found.size, found.reason) == (first.size, first.reason) for found in chosen):
+        where = "for both sides" if len(chosen) == 1 else "on each side"
+        return f"subwords: {first.size:,} {where} ({first.reason}; {other})"
+    sides = [
+        f"{found.size:,} on the {meaning} side ({found.reason})"
+        for found, meaning in zip(chosen, SIDES.values(), strict=True)
+    ]
+    return f"subwords: {', '.join(sides)}; {other}"
 
 
 def _convert(
@@ -475,8 +504,9 @@ def _config(opt: Any, paths: dict[str, str], vocabularies: list[dict[str, int]])
 
 
 def _report(
-    opt: Any, paths: dict[str, str], splits: Iterable[Split], valid: Split, vocabularies: list[dict[str, int]]
+    opt: Any, paths: dict[str, str], splits: Sequence[Split], vocabularies: list[dict[str, int]]
 ) -> None:
+    train, valid, *_ = splits
     for split in splits:
         print(
             f"{split.name}: {split.read:,} pairs read, {len(split.pairs):,} kept, dropped: {split.losses()}"
@@ -491,5 +521,11 @@ def _report(
         )
     print("written: " + " ".join(paths.values()))
     config, model = shlex.quote(paths["yaml"]), shlex.quote(f"{opt.save_data}.model")
-    attention = "variational -posterior external" if opt.train_align else "soft"
-    print(f"next: onmt_train -config {config} -attention {attention} -save_model {model}")
+    posterior = "-posterior external" if opt.train_align else "-posterior_rnn brnn"
+    preset = "paper" if len(train.pairs) >= PAPER_PAIRS else "small"
+    print(
+        f"next: onmt_train -config {config} -attention variational {posterior} -preset {preset} "
+        f"-save_model {model}"
+    )
+    best = shlex.quote(f"{opt.save_data}.model_best.pt")
+    print(f"then: onmt_translate -model {best} -src TEXT -output FILE -kmax 5 -beam 10")

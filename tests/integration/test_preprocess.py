@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.bin import preprocess
 from onmt_varattn.text import TextProcessing
+from tests.conftest import call
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUNS = [
@@ -273,7 +275,92 @@ def test_summary(corpus, run):
     assert "test" not in said
     written = re.search(r"written: (.*)\n", said)[1].split()
     assert sorted(written) == sorted(str(path) for path in Path("out").iterdir())
-    assert said.endswith("next: onmt_train -config out/run.yaml -attention soft -save_model out/run.model\n")
+    assert said.endswith(
+        "next: onmt_train -config out/run.yaml -attention variational -posterior_rnn brnn -preset small "
+        "-save_model out/run.model\n"
+        "then: onmt_translate -model out/run.model_best.pt -src TEXT -output FILE -kmax 5 -beam 10\n"
+    )
+
+
+def commands(said):
+    """The words of the two commands that follow, as a shell takes them."""
+    *_, train, translate = said.splitlines()
+    assert (train[:6], translate[:6]) == ("next: ", "then: ")
+    return shlex.split(train[6:]), shlex.split(translate[6:])
+
+
+def test_what_comes_next_is_quoted_and_fits_the_data(corpus, run, monkeypatch):
+    options = {**corpus, "save_data": "my data/run's"}
+    train, translate = commands(run(options))
+    assert train[1:3] == ["-config", "my data/run's.yaml"]
+    assert train[-4:] == ["-preset", "small", "-save_model", "my data/run's.model"]
+    assert translate[1:3] == ["-model", "my data/run's.model_best.pt"]
+    monkeypatch.setattr(preprocess, "PAPER_PAIRS", 61)
+    assert "-preset small" in " ".join(commands(run({**options, "overwrite": True}))[0])
+    monkeypatch.setattr(preprocess, "PAPER_PAIRS", 60)
+    assert "-preset paper" in " ".join(commands(run({**options, "overwrite": True}))[0])
+    for name in ("train", "valid"):
+        write(f"{name}.align", ["0-0 1-1"] * len(lines_of(f"{name}.de")))
+    aligned = {"train_align": "train.align", "valid_align": "valid.align", "overwrite": True}
+    train, _ = commands(run({**options, **aligned}))
+    assert "-attention variational -posterior external -preset paper" in " ".join(train)
+
+
+def test_the_next_commands_are_commands(corpus, run, capsys):
+    """onmt_train and onmt_translate take them, apart from the number of steps."""
+    from onmt_varattn.bin import train, translate
+
+    training, translation = commands(run({**corpus, "vocab_size": None}))
+    assert (training.pop(0), translation.pop(0)) == ("onmt_train", "onmt_translate")
+    assert call(train.main, *training, "-train_steps", 2, "-valid_steps", 2) == 0
+    translation[translation.index("TEXT")], translation[translation.index("FILE")] = "test.de", "out/test"
+    assert call(translate.main, *translation, "-max_length", 3) == 0
+    assert len(lines_of("out/test")) == 5
+
+
+@pytest.mark.parametrize("way", [None, "share_vocab", "joint_subwords"])
+@pytest.mark.parametrize("subword", ["sentencepiece", "bpe"])
+def test_any_text_works_without_a_vocabulary_size(corpus, run, subword, way):
+    """Five lines, of words and of letters: -vocab_size of 14,000 would be refused."""
+    german, english = sentences(5)
+    letters = [" ".join(line.replace(" ", "")) for line in german]
+    options = {**corpus, "vocab_size": None, "subword": subword, "overwrite": True}
+    options |= {way: True} if way else {}
+    for source in (german, letters):
+        write("train.de", source)
+        write("train.en", english)
+        said = run(options)
+        where = "for both sides" if way else r"on (each|the source) side"
+        assert re.search(rf"^subwords: [\d,]+ {where} \((all that|its characters and)", said, re.MULTILINE)
+        assert "-vocab_size sets another number" in said
+        text = TextProcessing.load("out/run.text.json")
+        assert [text.src.decode(line) for line in lines_of("out/run.train.src")] == source
+        assert [text.tgt.decode(line) for line in lines_of("out/run.train.tgt")] == english
+    longest = max(len(line.split()) for line in lines_of("out/run.train.src"))
+    assert longest == max(len(line.split()) for line in letters)  # a letter is a token
+
+
+def test_the_number_of_subwords_follows_the_words_of_the_training_text(corpus, run):
+    """12,000 words and 9,000 on the other side; characters need less."""
+    parts = [a + b for a in "bdfghklmnprstvz" for b in "aeiou"]
+    words = [first + second for first in parts for second in parts[:40]]  # 3,000
+    write("train.de", [" ".join(words[i : i + 4]) for i in range(0, 3000, 4)] * 4)
+    write("train.en", [" ".join(words[i : i + 3]) for i in range(0, 2250, 3)] * 4)
+    options = {**corpus, "vocab_size": None, "overwrite": True}
+    said = run(options)
+    reason = "(one per 50 words of training text"
+    assert (
+        f"subwords: 240 on the source side {reason}), 180 on the target side {reason}); "
+        "-vocab_size sets another number\n"
+    ) in said
+    for way in ("share_vocab", "joint_subwords"):
+        assert f"subwords: 420 for both sides {reason}; -vocab_size sets another number)\n" in run(
+            {**options, way: True}
+        )
+    run({**options, "vocab_size": 240, "save_data": "out/given"})
+    run(options)
+    assert lines_of("out/given.train.src") == lines_of("out/run.train.src")
+    assert "subwords: " not in run({**options, "vocab_size": 240})
 
 
 def test_options_from_a_file(corpus, run):

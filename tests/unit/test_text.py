@@ -12,7 +12,15 @@ from onmt.constants import DefaultTokens
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.text import FORMAT_VERSION, Sentence, TextProcessing, TextSide, learn_subwords, moses_knows
+from onmt_varattn.text import (
+    FORMAT_VERSION,
+    Sentence,
+    TextProcessing,
+    TextSide,
+    learn_subwords,
+    learn_suitable_subwords,
+    moses_knows,
+)
 
 GERMAN = [
     "Der alte Mann läuft über die Straße, weil er müde ist.",
@@ -161,6 +169,63 @@ def test_size_counts_characters_and_merges():
 def test_text_without_repeated_pairs_has_no_subwords(lines):
     with pytest.raises(UserError, match="use -subword none"):
         learn_subwords("bpe", lines, 100)
+
+
+def syllables(words, kinds):
+    """Lines of made-up words of four letters, `words` in all and `kinds` of them different."""
+    parts = [a + b for a in "bdfghklmnprstvz" for b in "aeiou"]  # 75
+    known = [parts[i % 75] + parts[i // 75 % 75] for i in range(kinds)]
+    chosen = [known[i % kinds] for i in range(words)]
+    return [" ".join(chosen[i : i + 10]) for i in range(0, words, 10)]
+
+
+@pytest.mark.parametrize("subword", ["sentencepiece", "bpe"])
+def test_a_size_that_nobody_gave_follows_the_text(subword, monkeypatch):
+    """One subword per 50 words, at most VOCAB_SIZE: 20,000 words have 400; and it is what -vocab_size gives."""
+    from onmt_varattn import text
+
+    lines = syllables(20_000, 2_000)
+    found = learn_suitable_subwords(subword, lines)
+    assert found[1:] == (400, "one per 50 words of training text")
+    assert found.model == learn_subwords(subword, lines, 400)
+    monkeypatch.setattr(text, "VOCAB_SIZE", 300)
+    assert learn_suitable_subwords(subword, lines)[1:] == (300, "the most that are chosen")
+
+
+@pytest.mark.parametrize(("subword", "characters"), [("sentencepiece", 20 + 2), ("bpe", 20 + 5 + 1)])
+def test_a_small_text_has_its_characters_and_some_more(subword, characters):
+    """20 letters, and the space and the unknown one; or 20 within words, 5 at their end and one merge."""
+    found = learn_suitable_subwords(subword, syllables(2_000, 1_000))
+    assert found[1:] == (characters + 100, "its characters and 100 more")
+
+
+@pytest.mark.parametrize("subword", ["sentencepiece", "bpe"])
+@pytest.mark.parametrize(
+    "lines",
+    [["a f a r", "f a"], ["a"], ["ab cd"], ["ab ab", "c"], ["日本語"], ["x" * 300], GERMAN + NASTY],
+    ids=["letters", "a letter", "no pair twice", "a pair", "no spaces", "one word", "nasty"],
+)
+def test_any_text_has_subwords(subword, lines):
+    side = TextSide(subword=subword)
+    found = learn_suitable_subwords(subword, [side.prepare(line) for line in lines])
+    side = dataclasses.replace(side, model=found.model)
+    side.check()
+    for line in lines:
+        assert side.decode(side.encode(line)) == line
+    if subword == "bpe" and lines[0] == "ab cd":  # characters a@@ b c@@ d
+        assert (found.size, side.encode("ab")) == (4, "a@@ b")
+    if lines[0] == "a f a r":
+        assert len(side.encode("a f a r").split()) == 4
+
+
+@pytest.mark.parametrize("subword", ["sentencepiece", "bpe"])
+def test_all_that_a_text_has_is_the_most_that_may_be_asked_for(subword):
+    lines = ["der alte Mann", "the old man"] * 2
+    found = learn_suitable_subwords(subword, lines)
+    assert found.reason == "all that the training text has"
+    assert learn_subwords(subword, lines, found.size)
+    with pytest.raises(UserError, match=f"at most {found.size}"):
+        learn_subwords(subword, lines, found.size + 1)
 
 
 def test_learning_is_quiet_and_repeatable(capfd):
