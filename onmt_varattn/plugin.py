@@ -7,6 +7,7 @@ mended for every model, because it fails or misleads on a current torch, is:
 
     checkpoints     are read as data, without Python's unpickler, and written atomically in a format of ours
     validation      runs on a CPU too
+    translation     reports perplexities per token
     training        in several processes, resumed, on bad days: see nmt/training.py
 """
 

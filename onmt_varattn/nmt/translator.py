@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy
 import onmt.translate
 import onmt.translate.translator
 from onmt.constants import DefaultTokens, ModelTask
@@ -19,6 +18,7 @@ from onmt_varattn.analysis.alignment import Links, argmax_links, pharaoh
 from onmt_varattn.analysis.attention import by_words
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.decoder import AttentionDecoder
+from onmt_varattn.nmt.tally import Tallying
 from onmt_varattn.text import TextProcessing
 
 FORBIDDEN = -1e20  # the log probability that OpenNMT's search gives a word it must not pick
@@ -40,7 +40,7 @@ class Hypothesis:
         return self.text + aligned
 
 
-class Translator(onmt.translate.translator.Translator):
+class Translator(Tallying, onmt.translate.translator.Translator):
     """OpenNMT's translator, with the text processing that travelled in the checkpoint.
 
     A model without any (a stock OpenNMT-py model, say) translates tokens to tokens as ever.
@@ -153,16 +153,13 @@ class Translator(onmt.translate.translator.Translator):
             self.progress.update(batch.batch_size)
         return result
 
-    def _report_score(self, name: str, score_total: Any, nb_sentences: int) -> str:
-        """OpenNMT's; a long sentence's perplexity may be infinite, without a warning on the screen."""
-        with numpy.errstate(over="ignore"):
-            return super()._report_score(name, score_total, nb_sentences)
-
     def _decode_and_generate(
         self, *args: Any, step: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         """OpenNMT's; in a search, our models write no padding and no begin of a sentence."""
         log_probs, attention = super()._decode_and_generate(*args, step=step, **kwargs)
+        if step is None and log_probs.dim() == 2:  # references without a word: it has squeezed T = 1 out
+            log_probs = log_probs.unsqueeze(0)
         if step is not None and any(
             isinstance(part, AttentionDecoder) for part in _parts(self.model.decoder)
         ):

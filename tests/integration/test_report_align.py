@@ -148,7 +148,7 @@ def test_a_transformer_keeps_opennmts_alignments(data, toy, tmp_path):
     opt = loaded._parse({"max_length": 12, "min_length": 5, "beam": 3, "n_best": 2})
     import onmt.translate
 
-    (stock,) = Translator.__bases__
+    _, stock = Translator.__bases__
     translator = stock.from_opt(
         loaded.model, loaded.fields, opt, loaded.model_opt, report_align=True, report_score=False,
         global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt), out_file=io.StringIO(),

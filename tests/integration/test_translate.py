@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 import sacrebleu
 
 import onmt_varattn
-from onmt_varattn.bin import average_models, release_model, translate, translate_dynamic
+from onmt_varattn.bin import average_models, evaluate, release_model, translate, translate_dynamic
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.text import TextProcessing
@@ -84,6 +85,55 @@ def test_with_a_reference_it_prints_bleu_and_its_signature(model, toy, tmp_path,
     right = sacrebleu.corpus_bleu(out, [reference], force=True).score
     assert f" = {right:.2f} " in printed
     assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in printed
+
+
+def perplexities(log):
+    """PRED PPL and GOLD PPL of a log, the last of each."""
+    return {
+        name: float(ppl) for name, ppl in re.findall(r"(PRED|GOLD) PPL: ([\d.]+)", log.read_text("utf-8"))
+    }
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["", "-kmax 2", "-length_penalty wu -alpha 1 -eos_norm 3 -beam 3", "-shard_size 7 -batch_size 3"],
+)
+def test_gold_ppl_is_the_models_perplexity_per_token(model, toy, tmp_path, flags):
+    """Against onmt_evaluate, which has likelihoods of its own; over all shards."""
+    log, scores = tmp_path / "log", tmp_path / "scores.json"
+    files = ["-src", toy / "test.de", "-tgt", toy / "test.en"]
+    translations(model, toy / "test.de", tmp_path / "out", *files[2:], "-log_file", log, *flags.split())
+    assert call(evaluate.main, "-model", model, *files, "-kmax", 2, "-json", scores) == 0
+    (right,) = json.loads(scores.read_text("utf-8"))["models"]
+    way = "kmax2" if "kmax" in flags else "soft"
+    assert perplexities(log)["GOLD"] == pytest.approx(right["ppl"][way], rel=1e-4)
+    assert f"NB SENTENCES: 30 NB TOKENS: {right['tokens']}" in log.read_text("utf-8").splitlines()[-1]
+
+
+def test_pred_ppl_is_the_gold_ppl_of_the_translations(model, data, tmp_path):
+    """With a length penalty, too, whose scores are no log probabilities; of translations that have an end."""
+    src, pieces, log = (tmp_path / name for name in ("src", "pieces", "log"))
+    flags = [
+        "-pretokenized",
+        "-length_penalty",
+        "wu",
+        "-alpha",
+        "0.6",
+        "-eos_norm",
+        "0.1",
+        "-max_length",
+        "30",
+    ]
+    found = translations(model, f"{data}.test.src", pieces, *flags)
+    lines = open(f"{data}.test.src", encoding="utf-8")
+    ended = [line for line, words in zip(lines, found, strict=True) if len(words.split()) < 30]
+    assert len(ended) > 5
+    src.write_text("".join(ended), "utf-8")
+    translations(model, src, pieces, *flags)
+    translations(model, src, tmp_path / "out", *flags, "-tgt", pieces, "-log_file", log)
+    ppl = perplexities(log)
+    assert ppl["PRED"] == pytest.approx(ppl["GOLD"], rel=1e-4)
+    assert len(set(re.findall(r"NB TOKENS: (\d+)", log.read_text("utf-8")))) == 1
 
 
 def test_the_papers_decoding_settings(model, source, tmp_path):
