@@ -6,13 +6,14 @@ UNIFORM = 0.9  # relative entropy of the prior above which alignments count as u
 AFTER = 500  # steps before that is worth a word
 NO_DIVERGENCE = 0.01  # nats between posterior and prior
 UNDECIDED = 0.8  # relative entropy of the prior with which so small a divergence is a bad sign
-SAME = 0.1  # relative information of the posterior below which words do not differ in their alignments
+SAME = 0.1  # relative information below which words do not differ in their alignments
 SHARP = 0.3  # relative entropy of a posterior that has decided
 VARIANCE = 25.0  # of rewards, in nats squared, and
 GROWTH = 10.0  # times the lowest one so far: exploding
 AT_BOUNDS = 0.1  # share of concentrations that are cut off
 WORSE = 1.02  # times the perplexity of soft attention
 
+WAIT = "If this lasts, begin anew with -param_init 0"
 NOT_BEGUN = (
     "The run is over before its warm-up is: the model was trained with %s attention alone. Give it more "
     "steps, or fewer -attention_warmup_steps."
@@ -58,6 +59,14 @@ class Health:
         undecided = metrics.get("relative_entropy", 0.0)
         if undecided > UNIFORM and step >= AFTER:
             yield "uniform", self._uniform(step, undecided, warming_up)
+        elif (differ := metrics.get("prior_information", 1.0)) < SAME and step >= AFTER:
+            yield (
+                "same",
+                f"all words of a sentence look at the same source positions after {step:,} steps (they differ "
+                f"by {differ:.2f} of what they could). "
+                + (WAIT if warming_up else "Begin anew with -attention_warmup_steps auto")
+                + ", or a lower -learning_rate",
+            )
         if warming_up:
             return
         kl = metrics.get("kl")

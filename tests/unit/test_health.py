@@ -33,6 +33,7 @@ def test_a_healthy_run_is_left_in_peace():
     ("changes", "words"),
     [
         ({"relative_entropy": 0.97, "prior_entropy": 2.6}, "alignments are uniform after 2,000 steps"),
+        ({"prior_information": 0.02}, "look at the same source positions after 2,000 steps"),
         ({"relative_entropy": 0.85, "kl": 0.002}, "posterior and prior are equal"),
         ({"posterior_entropy": 0.05, "posterior_information": 0.01}, "collapsed to one source position"),
         ({"at_bounds": 0.4}, "40% of the concentrations are at their bounds"),
@@ -52,6 +53,7 @@ def test_a_sick_run_is_told_what_is_wrong(changes, words):
         {"posterior_entropy": 0.05},  # sharp, and each word has its own position
         {"posterior_information": 0.01},  # undecided: that is no collapse
         {"ppl": 9.1},
+        {"prior_information": 0.15, "relative_entropy": 0.85},  # forming
     ],
 )
 def test_what_looks_like_it_but_is_not(changes):
