@@ -7,6 +7,7 @@ from typing import Any
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.files import check_writable
+from onmt_varattn.opts import ATTENTION_OPTIONS
 from onmt_varattn.runs import check_place
 from onmt_varattn.vqa import opts
 
@@ -30,6 +31,7 @@ def check_options(opt: Any) -> None:
 
 def train(opt: Any) -> None:
     """Check everything that can be checked before the long work, and train."""
+    unset = {name for name in ATTENTION_OPTIONS if getattr(opt, name, 0) is None}
     check_options(opt)
     check_place(opt)
     if opt.metrics_file != "none":
@@ -39,7 +41,7 @@ def train(opt: Any) -> None:
     start_logging(opt.log_file)
     from onmt_varattn.vqa.training import train as train_model
 
-    train_model(opt)
+    train_model(opt, unset)
 
 
 def start_logging(path: str) -> None:

@@ -106,9 +106,10 @@ def keep_chosen(opt: Any, saved: Any, given: Collection[str], filled: Collection
         given: names of the options that were given.
         filled: names of those with a default that depends on the run.
     """
-    for name in {*filled, *ATTENTION_OPTIONS, "embedding_dropout"} - {*given}:
-        if name != "attention" and hasattr(saved, name):
-            setattr(opt, name, getattr(saved, name))
+    before = {"embedding_dropout": 0.0, **vars(saved)}  # which version 0.1 had none of
+    for name in {*filled, *ATTENTION_OPTIONS} - {"attention", *given}:
+        if name in before:
+            setattr(opt, name, before[name])
 
 
 # What may differ between two parts of one run without making it another run.

@@ -62,8 +62,8 @@ class Health:
         elif (differ := metrics.get("prior_information", 1.0)) < SAME and step >= AFTER:
             yield (
                 "same",
-                f"all words of a sentence look at the same source positions after {step:,} steps (they differ "
-                f"by {differ:.2f} of what they could). "
+                f"all words of a sentence look at the same source positions after {step:,} steps (they "
+                f"differ by {differ:.2f} of what they could). "
                 + (WAIT if warming_up else "Begin anew with -attention_warmup_steps auto")
                 + ", or a lower -learning_rate",
             )

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import math
 import os
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -32,14 +33,15 @@ from onmt_varattn.vqa.trainer import Trainer
 logger = logging.getLogger()
 
 
-def train(opt: Any) -> None:
+def train(opt: Any, unset: Set[str] = frozenset()) -> None:
     """Train as the options say, alone under this -save_model.
 
     Args:
         opt: options that are checked and complete.
+        unset: the names of those that nobody gave; a run that is resumed keeps them as it began with.
     """
     with runs.alone_at(opt.save_model):
-        trainer = build(opt, Data.load(opt.data))
+        trainer = build(opt, Data.load(opt.data), unset)
         if trainer.is_over:
             logger.info("Nothing is left to do: %d steps are trained already.", trainer.optimizer.step)
             return
@@ -50,10 +52,10 @@ def train(opt: Any) -> None:
                 trainer.writer.close()
 
 
-def build(opt: Any, data: Data) -> Trainer:
+def build(opt: Any, data: Data, unset: Set[str] = frozenset()) -> Trainer:
     """The trainer, where a checkpoint left it if the run is resumed."""
     keep_freed_memory()
-    found = find_checkpoint(opt) if opt.resume else None
+    found = find_checkpoint(opt, unset) if opt.resume else None
     torch.manual_seed(opt.seed)
     device = torch.device("cuda", opt.gpu_ranks[0]) if opt.gpu_ranks else torch.device("cpu")
     model = build_model(opt, data, found).to(device)
@@ -126,8 +128,8 @@ def check_contents(opt: Any, before: dict[str, str], now: dict[str, str]) -> Non
             raise UserError(f"-data {opt.data}: not the {name} that the run began with")
 
 
-def find_checkpoint(opt: Any) -> dict[str, Any] | None:
-    """The newest whole checkpoint of this -save_model."""
+def find_checkpoint(opt: Any, unset: Set[str] = frozenset()) -> dict[str, Any] | None:
+    """The newest whole checkpoint of this -save_model, whose defaults the run keeps."""
     step = newest_good(opt.save_model, checkpoint.load)
     if not step:
         there = len(checkpoints_of(opt.save_model))
@@ -136,6 +138,8 @@ def find_checkpoint(opt: Any) -> dict[str, Any] | None:
         return None
     path = f"{opt.save_model}_step_{step}.pt"
     found = checkpoint.load(path)
+    for name in unset & found["opt"].keys():
+        setattr(opt, name, found["opt"][name])
     check_same(opt, found["opt"], path)
     logger.info("-resume: going on from %s", path)
     return found

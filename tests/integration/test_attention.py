@@ -412,14 +412,6 @@ def test_straight_through_draws_are_kept_on_resume(data, tmp_path):
     assert checkpoint.load(str(tmp_path / "more_step_7.pt"))["opt"].gumbel_hard
 
 
-def test_a_report_across_the_end_of_the_warm_up_means_over_the_words_it_has(data, tmp_path):
-    flags = "-attention variational -attention_warmup_steps 4 -report_every 6 -learning_rate 0"
-    run(data, tmp_path, flags)
-    line = json.loads((tmp_path / "m.metrics.jsonl").read_text().splitlines()[0])
-    assert line["step"] == 6
-    assert line["posterior_entropy"] == pytest.approx(line["prior_entropy"], rel=0.2), "both near uniform"
-
-
 def test_metrics_go_into_a_new_directory_and_a_bad_one_is_refused(data, tmp_path, capsys):
     run(data, tmp_path, f"-attention soft -metrics_file {tmp_path}/new/metrics.jsonl")
     assert (tmp_path / "new/metrics.jsonl").exists()

@@ -25,7 +25,7 @@ from tests.conftest import ROOT, SIZES, call
 
 RUN = (
     "-optim adam -learning_rate 0.01 -dropout 0.2 -batch_size 8 -bucket_size 100 -train_steps 40 -valid_steps 10 "
-    "-report_every 7 -save_checkpoint_steps 9 -seed 5"
+    "-report_every 7 -save_checkpoint_steps 9 -keep_checkpoint -1 -seed 5"
 )
 SAMPLED = "-attention variational -attention_estimator sample -attention_warmup_steps 0"
 

@@ -279,13 +279,35 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_
     assert train(data, whole) == 0
     at_step(24, kill)
     with pytest.raises(KilledError):
-        vqa_train.main(f"-data {data} -save_model {parts} {SIZES} {RUN} {SAMPLED}".split())
+        vqa_train.main(f"-data {data} -save_model {parts} {SIZES} {RUN} {at_once(SAMPLED)}".split())
     newest, second, *_ = checkpoint.saving.checkpoints_of(parts)
     os.truncate(f"{parts}_step_{newest}.pt", 1000)
     assert train(data, parts, f"{SAMPLED} -resume") == 0
     assert f"-resume: going on from {parts}_step_{second}.pt" in capsys.readouterr().err
     assert same(content(whole), content(parts)) == []
     assert metrics(whole) == metrics(parts)
+
+
+def test_a_run_keeps_the_defaults_it_began_with(data, tmp_path):
+    """A run of version 0.1 had no warm-up, and gets none when it is resumed."""
+    prefix = str(tmp_path / "m")
+    assert train(data, prefix, run="-train_steps 2") == 0
+    words = f"-data {data} -save_model {prefix} {SIZES} {SAMPLED} -train_steps 4 -resume"
+    assert call(vqa_train.main, *words.split()) == 0
+    assert checkpoint.load(f"{prefix}_step_4.pt")["opt"]["attention_warmup_steps"] == 0
+
+
+def test_the_automatic_start_ends_with_validation_at_the_latest(data, tmp_path, capsys):
+    """With a rate of 0 nothing gets better: the first of four validations is the best."""
+    prefix = str(tmp_path / "m")
+    words = f"-data {data} -save_model {prefix} {SIZES} {SAMPLED} -train_steps 12 -valid_steps 2"
+    assert call(vqa_train.main, *words.split(), "-learning_rate", 0, "-report_every", 3) == 0
+    assert "no longer gets better at step 8: variational attention from here" in capsys.readouterr().err
+    lines = metrics(prefix)
+    assert [line["step"] for line in lines if line.get("warm_up")] == [2, 3, 4, 6, 6, 8]
+    saved = checkpoint.load(f"{prefix}_step_12.pt")["training"]
+    assert saved["start"]["end"] == 8
+    assert saved["best"]["step"] > 8
 
 
 def test_resuming_another_run_is_refused(data, tmp_path, capsys):
