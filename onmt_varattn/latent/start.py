@@ -15,8 +15,8 @@ however long it is: the last fifth of all steps so far is compared with the fift
 
 from typing import Any
 
-RISEN = 0.1  # a is at least this: alignments that are all the same do not count as a level
-LEVEL = 0.1  # a fifth of the steps brought less than this share of a
+RISEN = 0.15  # a is at least this: alignments that are all the same do not count as a level
+LEVEL = 0.1  # a fifth of the steps changed a by less than this share of it
 BLOCKS = 64  # of equal length that the curve is kept in
 FEWEST = 20  # blocks before anything is judged
 
@@ -66,7 +66,7 @@ class Formation:
             return False
         fifth = len(self.blocks) // 5
         before = _mean(self.blocks[-2 * fifth : -fifth])
-        return now >= RISEN and now - before <= LEVEL * now
+        return now >= RISEN and abs(now - before) <= LEVEL * now
 
     def state_dict(self) -> dict[str, Any]:
         """The curve, as plain numbers."""

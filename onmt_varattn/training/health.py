@@ -13,7 +13,7 @@ GROWTH = 10.0  # times the lowest one so far: exploding
 AT_BOUNDS = 0.1  # share of concentrations that are cut off
 WORSE = 1.02  # times the perplexity of soft attention
 
-WAIT = "If this lasts, begin anew with -param_init 0"
+WAIT = "If this lasts, begin anew with -param_init 0, or a lower -learning_rate"
 NOT_BEGUN = (
     "The run is over before its warm-up is: the model was trained with %s attention alone. Give it more "
     "steps, or fewer -attention_warmup_steps."
@@ -63,9 +63,7 @@ class Health:
             yield (
                 "same",
                 f"all words of a sentence look at the same source positions after {step:,} steps (they "
-                f"differ by {differ:.2f} of what they could). "
-                + (WAIT if warming_up else "Begin anew with -attention_warmup_steps auto")
-                + ", or a lower -learning_rate",
+                f"differ by {differ:.2f} of what they could). " + (WAIT if warming_up else self._remedy),
             )
         if warming_up:
             return
@@ -74,7 +72,7 @@ class Health:
             yield (
                 "no divergence",
                 f"posterior and prior are equal (KL {kl:.3f}) and undecided ({undecided:.2f} of the largest "
-                f"entropy): neither learns. Begin anew with -attention_warmup_steps auto",
+                f"entropy): neither learns. {self._remedy}",
             )
         of_posterior = _relative_posterior_entropy(metrics)
         if of_posterior < SHARP and metrics.get("posterior_information", 1.0) < SAME:
@@ -82,8 +80,7 @@ class Health:
                 "one position",
                 f"the posterior has collapsed to one source position for all words of a sentence "
                 f"({of_posterior:.2f} of the largest entropy, and they differ by "
-                f"{metrics['posterior_information']:.2f} of what they could). Begin anew with "
-                "-attention_warmup_steps auto, or a lower -learning_rate",
+                f"{metrics['posterior_information']:.2f} of what they could). {self._remedy}",
             )
         if (variance := metrics.get("reward_variance")) is not None:
             if variance > max(VARIANCE, GROWTH * self._lowest_variance):
@@ -118,7 +115,15 @@ class Health:
                 f"{what}{go_on}. If this lasts, see that line n of the source belongs to line n of the "
                 "target, try another -learning_rate, and -param_init 0"
             )
-        return f"{what}: the source is ignored. Begin anew with -attention_warmup_steps auto"
+        return f"{what}: the source is ignored. {self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        """What to do about alignments that say nothing."""
+        lower = "a lower -learning_rate"
+        return (
+            f"Begin anew with {lower}" if self.automatic else "Begin anew with -attention_warmup_steps auto"
+        )
 
 
 def _relative_posterior_entropy(metrics: Metrics) -> float:
