@@ -123,7 +123,7 @@ def test_noise_of_batches_changes_little():
     [
         lambda step: 0.0,  # uniform, or all words alike
         lambda step: 0.3 * math.exp(-step / 15),  # a transient of the first steps
-        lambda step: 0.8 / (1 + step / 20) + 0.02,  # falling
+        lambda step: 0.8 / (1 + step / 20) ** 2,  # falling
         lambda step: 0.1,
         lambda step: 0.6 * step / 3000,  # still rising
     ],
