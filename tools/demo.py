@@ -28,7 +28,7 @@ OUT = Path("demo")
 LEAST_BLEU = 85.0
 EXAMPLES = 5
 
-PAIRS = 10_000  # of the training corpus
+PAIRS = 5_000  # of the training corpus
 TRAINING = "-attention variational -posterior_rnn brnn -preset small -seed 1"
 DECODING = "-kmax 5 -beam 10"
 
