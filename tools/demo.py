@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import sacrebleu
+import torch
 
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
@@ -39,6 +40,7 @@ def main() -> None:
     start = time.time()
     os.chdir(ROOT)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices this small gain nothing from more
+    torch.set_num_threads(1)
     OUT.mkdir(exist_ok=True)
     (OUT / "model.metrics.jsonl").unlink(missing_ok=True)
     step("1/5  a corpus from a toy grammar, with gold alignments")
