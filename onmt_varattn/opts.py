@@ -134,7 +134,7 @@ def objective_opts(parser: Any) -> Callable[..., None]:
         type=CountOr("auto"),
         help="First train a simpler objective while the posterior is fitted to the prior: for this many "
         "steps, or with auto until the alignments of the run have formed. Default: auto; 0 with "
-        "-posterior external.",
+        "-posterior external and for questions about images, which have no auto.",
     )
     add(
         "attention_warmup",

@@ -238,8 +238,8 @@ def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
 
     It is 0 if all positions have the same distribution, be it uniform or one source position for all of
     them, and near log S if each has a source position of its own. Summed over a sentence's rows it is the
-    sentence's information times its length. Where a sentence is a single position, as a question about an
-    image is, all there is to tell is how far its distribution is from uniform: log S - H(p).
+    sentence's information times its length. Where sentences are single positions, as questions about an
+    image are, there is nothing to compare, and it is how far from uniform they are: log S - H(p).
 
     Args:
         positions: where the rows belong.

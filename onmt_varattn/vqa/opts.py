@@ -80,7 +80,15 @@ def resolve(opt: Any) -> None:
     Raises:
         UserError: one sentence that names the option and what to use.
     """
+    given = opt.attention_warmup_steps
+    if given == "auto":
+        raise UserError(
+            "-attention_warmup_steps auto compares the words of a sentence, and a question has one answer; "
+            "give a number of steps"
+        )
     opts.resolve_defaults(opt)
+    if given is None and opt.attention_warmup_steps == "auto":
+        opt.attention_warmup_steps = 0
     opts.check_attention(opt)
     least = {
         "word_vec_size": 1,

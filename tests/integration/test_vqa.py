@@ -297,17 +297,14 @@ def test_a_run_keeps_the_defaults_it_began_with(data, tmp_path):
     assert checkpoint.load(f"{prefix}_step_4.pt")["opt"]["attention_warmup_steps"] == 0
 
 
-def test_the_automatic_start_ends_with_validation_at_the_latest(data, tmp_path, capsys):
-    """With a rate of 0 nothing gets better: the first of four validations is the best."""
+def test_validations_of_a_warm_up_are_marked_and_compared_with_each_other_alone(data, tmp_path):
     prefix = str(tmp_path / "m")
-    words = f"-data {data} -save_model {prefix} {SIZES} {SAMPLED} -train_steps 12 -valid_steps 2"
-    assert call(vqa_train.main, *words.split(), "-learning_rate", 0, "-report_every", 3) == 0
-    assert "no longer gets better at step 8: variational attention from here" in capsys.readouterr().err
+    flags = f"{SAMPLED} -attention_warmup_steps 4 -report_every 3 -valid_steps 2 -decay_on_plateau 1"
+    assert train(data, prefix, flags, run="-train_steps 8 -learning_rate 0.01") == 0
     lines = metrics(prefix)
-    assert [line["step"] for line in lines if line.get("warm_up")] == [2, 3, 4, 6, 6, 8]
-    saved = checkpoint.load(f"{prefix}_step_12.pt")["training"]
-    assert saved["start"]["end"] == 8
-    assert saved["best"]["step"] > 8
+    assert [line["step"] for line in lines if line.get("warm_up")] == [2, 3, 4, 4]
+    assert all("soft_ppl" in line for line in lines if line["part"] == "valid")
+    assert checkpoint.load(f"{prefix}_step_8.pt")["training"]["best"]["step"] > 4
 
 
 def test_resuming_another_run_is_refused(data, tmp_path, capsys):
@@ -412,6 +409,7 @@ def test_curves_for_tensorboard(data, tmp_path):
         ("-attention variatonal", "invalid choice: 'variatonal'"),
         ("-atention soft", "did you mean -attention?"),
         ("-attention relaxed", "invalid choice: 'relaxed'"),
+        ("-attention hard -attention_warmup_steps auto", "give a number of steps"),
         (
             "-attention soft -attention_estimator enum",
             "-attention_estimator enum does not go with -attention soft",
