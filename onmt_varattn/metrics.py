@@ -20,9 +20,11 @@ def means(sums: dict[str, tuple[float, int]]) -> dict[str, float]:
     found = {name: value / items for name, (value, items) in sums.items() if items}
     if (most := found.pop("uniform_entropy", 0.0)) > 0:
         found["relative_entropy"] = found["prior_entropy"] / most
-        for name in ("prior_information", "posterior_information"):
-            if name in found:
-                found[name] /= most
+    for name in ("prior_information", "posterior_information"):
+        if name in found and most > 0:
+            found[name] /= most
+        else:
+            found.pop(name, None)  # one source position each: nothing to choose from
     if "soft_log_likelihood" in found:
         found["soft_ppl"] = math.exp(min(-found.pop("soft_log_likelihood"), 100))
     if "squared_reward" in found:

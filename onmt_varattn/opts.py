@@ -586,7 +586,8 @@ def check_attention(opt: Any) -> None:
     if getattr(opt, "posterior_rnn", None) == "brnn" and opt.posterior_rnn_size % 2:
         raise UserError(f"-posterior_rnn_size {opt.posterior_rnn_size} must be even, for two directions")
     smoothing = getattr(opt, "label_smoothing", 0.0)
-    if smoothing and not (objective_of(opt).linear and estimator_of(opt).linear):
+    first = WARM_UPS[opt.attention_warmup] if getattr(opt, "attention_warmup", None) else objective_of(opt)
+    if smoothing and not (objective_of(opt).linear and estimator_of(opt).linear and first.linear):
         raise UserError(
             f"-label_smoothing {smoothing} does not go with this objective, which takes logarithms of sums "
             "of likelihoods; leave it out"

@@ -125,7 +125,7 @@ def steps_per_pass(opt: Any) -> int:
     corpora = _parse(opt.data) if isinstance(opt.data, str) else opt.data
     training = [c for name, c in corpora.items() if name != CorpusName.VALID and int(c.get("weight", 1))]
     if opt.batch_type == "tokens":  # a batch is as large as its longer side
-        amount = sum(max(_count_tokens(c[key]) for key in ("path_src", "path_tgt")) for c in training)
+        amount = sum(max(_count_tokens(c[key]) for key in FILES[:2] if c.get(key)) for c in training)
     else:
         amount = sum(_count_lines(corpus["path_src"]) for corpus in training)
     return max(1, amount // (opt.batch_size * opt.accum_count[0] * opt.world_size))

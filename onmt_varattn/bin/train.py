@@ -11,6 +11,7 @@ import torch
 import yaml
 from onmt.constants import CorpusName
 
+from onmt_varattn.checkpoints.fitting import taken_from
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable
@@ -140,12 +141,16 @@ def check(opt: Any, world: Any, chosen: Chosen, read: bool = True) -> None:
     if opt.train_from:
         saved = checkpoint.load(opt.train_from)
         if found:
-            for one in (opt, begun):
-                resume.keep_chosen(one, saved["opt"], chosen.given, chosen.filled)
+            with taken_from(opt.train_from, "the options of a run"):
+                for one in (opt, begun):
+                    kept = resume.keep_chosen(one, saved, chosen.given, chosen.filled)
+            chosen.filled.clear()
+            chosen.filled.update({name: getattr(opt, name) for name in kept})
             resume.check_same(begun, saved, opt.train_from, resume.is_spokesman(opt, world))
             opt.reset_optim = "none"
         take_up(opt, saved["opt"])
         if not found:
+            count_on(opt, saved["optim"], chosen.filled)
             check_steps(opt, saved["optim"])
     check_data(opt)
     check_alignments(opt)
@@ -180,6 +185,12 @@ def begun_from(opt: Any) -> Any:
     if opt.resume and opt.train_from and os.path.isfile(opt.train_from):
         take_up(begun, checkpoint.load(opt.train_from)["opt"])
     return begun
+
+
+def count_on(opt: Any, optim: Any, filled: dict[str, Any]) -> None:
+    """Have a number of steps that nobody gave be on top of those that a checkpoint has."""
+    if "train_steps" in filled and isinstance(optim, dict) and opt.reset_optim != "all":
+        opt.train_steps = filled["train_steps"] = opt.train_steps + optim["training_step"] - 1
 
 
 def check_steps(opt: Any, optim: Any) -> None:

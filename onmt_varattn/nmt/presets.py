@@ -119,6 +119,12 @@ _SAME = {  # an option, and another that sets it, too
     "src_word_vec_size": "word_vec_size",
     "tgt_word_vec_size": "word_vec_size",
 }
+OF_MODEL = frozenset(
+    {name for preset in PRESETS.values() for name in preset.options}
+    - {"batch_size", "batch_type", "normalization", "keep_checkpoint"}
+)
+"""What a checkpoint decides where a run goes on from one (`-train_from`)."""
+
 _RATES = ("decay_on_plateau", "start_decay_steps", "decay_steps", "decay_method")
 _ADAMS = ("adam", "fusedadam")
 

@@ -12,11 +12,12 @@ import torch
 from onmt.utils.earlystopping import EarlyStopping, PatienceEnum
 from onmt.utils.parse import ArgumentParser
 
+from onmt_varattn.checkpoints.options import typed
 from onmt_varattn.checkpoints.trees import like
 from onmt_varattn.errors import UserError, printable
 from onmt_varattn.nmt import checkpoint
 from onmt_varattn.nmt.world import World
-from onmt_varattn.opts import ATTENTION_OPTIONS
+from onmt_varattn.opts import ATTENTION_OPTIONS, saved_words
 from onmt_varattn.saving import checkpoints_of, newest_good
 
 
@@ -97,19 +98,37 @@ def find_checkpoint(opt: Any, world: World) -> bool:
     return bool(step)
 
 
-def keep_chosen(opt: Any, saved: Any, given: Collection[str], filled: Collection[str]) -> None:
+def keep_chosen(opt: Any, saved: dict[str, Any], given: Collection[str], filled: Collection[str]) -> set[str]:
     """Have options that nobody gave be as they were when the run began, whatever their defaults are now.
+
+    A checkpoint's own options are those of the model that the run began from (`-train_from`), so what a run
+    was filled in with is saved apart. Version 0.1 filled in nothing: there OpenNMT-py's defaults held.
 
     Args:
         opt: of this run, changed in place.
-        saved: of the checkpoint.
+        saved: the checkpoint.
         given: names of the options that were given.
         filled: names of those with a default that depends on the run.
+
+    Returns:
+        The names of all options that are filled in.
+
+    Raises:
+        BrokenError: the checkpoint's are damaged.
     """
-    before = {"embedding_dropout": 0.0, **vars(saved)}  # which version 0.1 had none of
-    for name in {*filled, *ATTENTION_OPTIONS} - {"attention", *given}:
-        if name in before:
-            setattr(opt, name, before[name])
+    parser = ArgumentParser()
+    onmt.opts.train_opts(parser)
+    training = saved["training"] if isinstance(saved.get("training"), dict) else {}
+    if "filled" in training:
+        before = typed(training["filled"], parser, saved_words())
+    else:
+        before = {action.dest: action.default for action in parser._actions if action.dest in filled}
+    attention = {name: value for name, value in vars(saved["opt"]).items() if name in ATTENTION_OPTIONS}
+    attention.pop("attention", None)
+    for name, value in {**attention, **before}.items():
+        if name not in given:
+            setattr(opt, name, value)
+    return {*before} - {*given}
 
 
 # What may differ between two parts of one run without making it another run.
@@ -123,7 +142,7 @@ _MAY_DIFFER = frozenset(
     ).split()
 )
 # What the checkpoint's optimiser is made with.
-_OPTIMISER = frozenset(
+OPTIMISER = frozenset(
     (  # noqa: SIM905
         "optim learning_rate max_grad_norm adam_beta1 adam_beta2 adagrad_accumulator_init decay_method "
         "start_decay_steps decay_steps warmup_steps learning_rate_decay"
@@ -156,7 +175,7 @@ def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -
         for name, value in sorted(vars(now).items())
         if name not in _MAY_DIFFER | given_by_checkpoint and had.get(name, value) != value
     }
-    if fixed := [name for name in changed if name in of_model | _OPTIMISER]:
+    if fixed := [name for name in changed if name in of_model | OPTIMISER]:
         before = " ".join(f"-{name} {_typed(changed[name][0])}" for name in fixed)
         now_has = " ".join(f"-{name} {_typed(changed[name][1])}" for name in fixed)
         raise UserError(

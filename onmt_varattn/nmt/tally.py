@@ -108,7 +108,7 @@ class Tallying(Inference):
         given = batch.__dict__.get("tgt")
         batch.tgt = framed.squeeze(1).t().unsqueeze(2)  # T x N x 1
         try:
-            with torch.random.fork_rng():
+            with torch.random.fork_rng([memory.device] if (memory := batch.tgt).is_cuda else []):
                 src, enc_states, memory_bank, lengths = self._run_encoder(batch)
                 self.model.decoder.init_state(src, memory_bank, enc_states)
                 src_map = batch.src_map if self.copy_attn else None

@@ -69,6 +69,7 @@ class Trainer(onmt.Trainer):
         world: the processes that train together.
         validates_alone: every process does all of a validation, and the first one's counts.
         bad_steps_limit: give up after this many steps in a row that could not be taken.
+        filled: options that nobody gave, and what they were filled in with.
         health: judges reports; None for models of OpenNMT-py's own.
         pace: tells how long it will take; None for nobody to tell.
     """
@@ -79,6 +80,7 @@ class Trainer(onmt.Trainer):
     validates_alone = False
     moving_average: list[torch.Tensor] | None
     bad_steps_limit = 10
+    filled: dict[str, Any]
     health: Health | None = None
     pace: Pace | None = None
 
@@ -89,6 +91,7 @@ class Trainer(onmt.Trainer):
         self.best: dict[str, float] = {"step": 0, "ppl": math.inf}
         self.left_out = {"steps": 0, "in_a_row": 0, "sentences": 0}
         self.save_again = False
+        self.filled = {}
         self.began: float = 1  # the run's number among those with its -save_model; see saving.run_of
         self._trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
@@ -110,6 +113,8 @@ class Trainer(onmt.Trainer):
             valid_steps: steps between validations.
         """
         self._start_report_manager()
+        self._steps = train_steps
+        self.train_loss.step = max(1, self.optim.training_step - 1)
         self._catch_up_on_dropout()
         step, news = self.optim.training_step - 1, None
         pace = self.pace or contextlib.nullcontext()
@@ -394,6 +399,7 @@ class Trainer(onmt.Trainer):
         soft = scheduled.schedule.warm_up_objective == "soft"
         if scheduled.validated(metrics.get("soft_ppl", stats.ppl()) if soft else stats.ppl()):
             self._begin_objective(scheduled.why_it_ended)
+            self._report(step, self._steps, split=True)
         return scheduled.warm_up_end is None or step < scheduled.warm_up_end
 
     def validate(self, valid_iter: Any, moving_average: Any = None) -> Statistics:
@@ -420,6 +426,7 @@ class Trainer(onmt.Trainer):
             "best": dict(self.best),
             "left_out": dict(self.left_out),
             "early_stopping": early_stopping_state(self.earlystopper),
+            "filled": dict(self.filled),
             "versions": versions(),
         }
         if isinstance(self.train_loss, TrainingLoss):
@@ -457,6 +464,15 @@ class Trainer(onmt.Trainer):
                 self.moving_average = [p.detach().clone().float() for p in self.model.parameters()]
             for parameter, value in zip(self.model.parameters(), state["parameters"], strict=True):
                 parameter.data.copy_(value)
+        self._forget_an_earlier_warm_up()
+
+    def _forget_an_earlier_warm_up(self) -> None:
+        """Begin the objective where the run was resumed after its warm-up, and saved without knowing so."""
+        if not isinstance(self.train_loss, TrainingLoss):
+            return
+        end = self.train_loss.scheduled.warm_up_end
+        if end is not None and 0 < self.best["step"] <= end < self.optim.training_step:
+            self._begin_objective("The warm-up is over")
 
 
 def _total(computed: list[Statistics], name: str) -> float:

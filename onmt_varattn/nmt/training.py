@@ -6,6 +6,7 @@ import logging
 import math
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import onmt.bin.train
@@ -26,7 +27,8 @@ from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt.data import TrainingData, ValidationData
 from onmt_varattn.nmt.optimizer import PlateauOptimizer
-from onmt_varattn.nmt.presets import described
+from onmt_varattn.nmt.presets import OF_MODEL, described
+from onmt_varattn.nmt.resume import OPTIMISER
 from onmt_varattn.nmt.statistics import ReportManager
 from onmt_varattn.nmt.trainer import Trainer
 from onmt_varattn.nmt.world import World, alone
@@ -55,7 +57,8 @@ def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = 
     start_logging(opt, world)
     if filled:
         whose = f"Preset {opt.preset}" if opt.preset else "Defaults of -attention"
-        logger.info("%s: %s", whose, described({name: getattr(opt, name) for name in filled}))
+        fixed = OF_MODEL if opt.train_from else ()  # by the checkpoint
+        logger.info("%s: %s", whose, described({n: getattr(opt, n) for n in filled if n not in fixed}))
     ArgumentParser.validate_train_opts(opt)
     ArgumentParser.update_model_opts(opt)
     ArgumentParser.validate_model_opts(opt)
@@ -63,17 +66,19 @@ def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = 
         opt.seed = world.from_first(random.SystemRandom().randrange(1, 2**31))
         logger.info("Seed of all processes: %d", opt.seed)
     set_random_seed(opt.seed, False)
+    names = list(filled or {})
     if not world.first:
-        run(opt, world)
+        run(opt, world, names)
         return
     with runs.alone_at(opt.save_model):
-        run(opt, world)
+        run(opt, world, names)
 
 
-def run(opt: Any, world: World) -> None:
-    """The run itself, in one process."""
+def run(opt: Any, world: World, filled: Sequence[str] = ()) -> None:
+    """The run itself, in one process; `filled` are the names of options that nobody gave."""
     checkpoint, fields, transforms = prepare(opt, world)
     trainer, data, valid = build(opt, world, checkpoint, fields, transforms)
+    trainer.filled = {name: getattr(opt, name) for name in filled}
     step = trainer.optim.training_step
     steps = 0 if opt.single_pass else opt.train_steps
     if opt.single_pass and opt.train_steps:
@@ -132,6 +137,9 @@ def build(
             take_texts(model_opt, opt, checkpoint["texts"])
             if opt.attention:
                 change_attention(model_opt, opt)
+            if opt.reset_optim in ("all", "keep_states"):  # then the optimiser is this run's
+                for name in OPTIMISER:
+                    setattr(model_opt, name, getattr(opt, name))
         model = onmt.train_single.build_model(model_opt, opt, fields, checkpoint)
         optim = PlateauOptimizer.from_opt(model, opt, checkpoint=checkpoint)
     if checkpoint is not None and (count := count_not_finite(model.parameters())):
@@ -156,7 +164,7 @@ def build(
         with taken_from(opt.train_from, "the state of training"):
             trainer.load_state_dict(stood, data)
     if stood is None and checkpoint is not None and opt.attention:
-        begin_from(trainer.train_loss.scheduled, opt, checkpoint, optim.training_step - 1)
+        begin_from(trainer.train_loss.scheduled, model, opt, checkpoint, optim.training_step - 1)
     if saver is not None:
         remove_remains(opt.save_model)
         if stood is not None:
@@ -172,11 +180,14 @@ def build(
     return trainer, data, valid
 
 
-def begin_from(scheduled: ScheduledObjective, opt: Any, checkpoint: dict[str, Any], steps: int) -> None:
+def begin_from(
+    scheduled: ScheduledObjective, model: Any, opt: Any, checkpoint: dict[str, Any], steps: int
+) -> None:
     """Leave out a warm-up that the checkpoint of `-train_from` has had, or say that there will be none.
 
     Args:
         scheduled: the objective.
+        model: that is trained with it.
         opt: of this run.
         checkpoint: with what it was trained with.
         steps: that count as trained.
@@ -193,6 +204,9 @@ def begin_from(scheduled: ScheduledObjective, opt: Any, checkpoint: dict[str, An
                 steps,
             )
         return
+    known_posterior = any(name.startswith("posterior.") for name in checkpoint["model"])
+    if model.posterior is not None and not known_posterior:
+        return  # it has to follow the prior first
     if getattr(saved, "attention", None) in (None, "soft"):
         return
     before = getattr(saved, "attention_warmup_steps", 0)

@@ -63,7 +63,8 @@ class Health:
             yield (
                 "same",
                 f"all words of a sentence look at the same source positions after {step:,} steps (they "
-                f"differ by {differ:.2f} of what they could). " + (WAIT if warming_up else self._remedy),
+                f"differ by {differ:.2f} of what they could). "
+                + (WAIT if warming_up or self.attention == "soft" else self._remedy),
             )
         if warming_up:
             return

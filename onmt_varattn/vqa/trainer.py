@@ -19,7 +19,6 @@ from onmt_varattn.randomness import model_stream, set_model_stream
 from onmt_varattn.signals import StopRequest
 from onmt_varattn.training.health import NOT_BEGUN, Health
 from onmt_varattn.training.pace import Pace
-from onmt_varattn.training.start import load_start
 from onmt_varattn.vqa.batches import Batches, read_ahead
 from onmt_varattn.vqa.checkpoint import Saver
 from onmt_varattn.vqa.data import Batch
@@ -224,8 +223,6 @@ class Trainer:
         self._judge(step, line, validation=True)
         warming_up = self.loss.warming_up
         if warming_up:
-            if self.loss.validated(line.get("soft_ppl", line["ppl"])):
-                self._begin_objective(self.loss.why_it_ended)
             if step == self.loss.warm_up_end:
                 return False
         elif self.optimizer.plateau.report(line["ppl"]):
@@ -288,7 +285,6 @@ class Trainer:
             **state,
             "stream": model_stream(self.device),
             "carried": self.loss.carried(),
-            "start": self.loss.start_state(),
             "contents": dict(self.contents),
         }
 
@@ -300,7 +296,9 @@ class Trainer:
             raise BrokenError("its best step is damaged")
         set_model_stream(state["stream"], self.device)
         self.loss.take_up(state["carried"])
-        load_start(self.loss, state.get("start"))
+        end, best = self.loss.warm_up_end or 0, self.progress.best["step"]
+        if 0 < best <= end < self.optimizer.step + 1:  # version 0.1 forgot it later
+            self._begin_objective("The warm-up is over")
 
 
 def _line(part: str, step: int, questions: int, nll: float, found: dict[str, float]) -> dict[str, Any]:

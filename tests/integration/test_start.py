@@ -203,3 +203,58 @@ def test_mistakes_are_one_sentence(data, tmp_path, capsys):
     }.items():
         assert call(train.main, *f"-config {data}.yaml {flags} -save_model {tmp_path}/m".split()) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_run_from_another_model_is_resumed_with_its_own_defaults(data, tmp_path):
+    """The checkpoint's options are the first model's; what this run was filled in with is saved apart."""
+    first = f"-config {data}.yaml {SIZES} -attention soft -optim sgd -learning_rate 0.5 -train_steps 3"
+    assert call(train.main, *first.split(), "-save_model", tmp_path / "m") == 0
+    words = f"-config {data}.yaml -train_from {tmp_path}/m_step_3.pt -attention marginal -reset_optim all"
+    words += f" -train_steps 5 -save_model {tmp_path}/n"
+    assert call(train.main, *words.split()) == 0
+    assert call(train.main, *words.replace("steps 5", "steps 8").split(), "-resume") == 0
+    saved = checkpoint.load(str(tmp_path / "n_step_8.pt"))
+    assert (saved["opt"].optim, saved["opt"].learning_rate) == ("adam", 0.001)
+    assert saved["training"]["filled"]["keep_checkpoint"] == 3
+    assert len(saved["optim"]["optimizer"]["state"]) > 10, "the moments of Adam"
+
+
+def test_early_stopping_that_nobody_gave_outlives_a_new_end(data, tmp_path, monkeypatch):
+    from onmt_varattn.nmt import presets
+
+    monkeypatch.setattr(presets, "MOST_PASSES", 1)
+    words = f"-config {data}.yaml {SIZES} -attention soft -save_model {tmp_path}/m"
+    assert call(train.main, *words.split()) == 0
+    saved = checkpoint.load(str(tmp_path / "m_step_31.pt"))
+    assert saved["training"]["filled"]["early_stopping"] == saved["opt"].early_stopping == 4
+    assert call(train.main, *words.split(), "-resume", "-train_steps", 33) == 0
+    saved = checkpoint.load(str(tmp_path / "m_step_33.pt"))
+    assert saved["training"]["filled"]["early_stopping"] == 4
+    assert "train_steps" not in saved["training"]["filled"], "it is given now"
+
+
+def test_steps_that_nobody_gave_are_on_top_of_the_first_models(data, tmp_path):
+    from argparse import Namespace
+
+    opt, filled = Namespace(train_steps=100, reset_optim="none"), {"train_steps": 100}
+    train.count_on(opt, {"training_step": 2001}, filled)
+    assert opt.train_steps == filled["train_steps"] == 2100
+    given = Namespace(train_steps=100, reset_optim="none")
+    train.count_on(given, {"training_step": 2001}, {})
+    assert given.train_steps == 100
+
+
+def test_a_new_posterior_follows_the_prior_first(data, tmp_path, forms):
+    assert run(data, tmp_path, "-attention marginal -attention_warmup_steps 0 -train_steps 8") == 0
+    words = f"-config {data}.yaml {RUN} -train_from {tmp_path}/m_step_8.pt {LATENT} -train_steps 40"
+    assert (
+        call(train.main, *words.split(), "-save_model", tmp_path / "n", "-log_file", tmp_path / "n.log") == 0
+    )
+    assert "Alignments have formed at step 28" in log(tmp_path, "n")
+
+
+def test_the_report_is_split_where_a_warm_up_gives_up(data, tmp_path):
+    flags = f"{LATENT} -learning_rate 0 -dropout 0 -decay_on_plateau 0 -report_every 100"
+    assert run(data, tmp_path, flags) == 0
+    reports = [line for line in metrics(tmp_path) if line["part"] == "train"]
+    assert [(line["step"], bool(line.get("warm_up"))) for line in reports] == [(32, True)]
