@@ -453,7 +453,18 @@ _STANDS: dict[str, Any] = {
     "a string": "x", "None": None, "a list": [1], "negative": -1, "a dictionary": {"a": 1}, "huge": 10**30,
 }  # fmt: skip
 _STATE = {
-    "translation": ("began", "streams", "data", "passing", "step", "best", "early_stopping", "versions"),
+    "translation": (
+        "began",
+        "streams",
+        "data",
+        "passing",
+        "step",
+        "best",
+        "early_stopping",
+        "versions",
+        "start",
+        "filled",
+    ),
     "vqa": ("began", "stream", "best", "passing", "sums", "left_out", "carried", "stalled"),
 }
 for _kind, _names in _STATE.items():
