@@ -157,9 +157,9 @@ def batch_decoder(task: Task, notes: Notes) -> Callable[[], None]:
         f"-max_length {shape.target} {DECODED[task.system]}".split()
     )
     if task.system not in STOCK:
-        from onmt_varattn.nmt.model import alternatives_of
+        from onmt_varattn.nmt.model import choose_mixture
 
-        model.decoder.alternatives = alternatives_of(opt, model_opt.attention)
+        choose_mixture(model, opt)
     scorer = onmt.translate.GNMTGlobalScorer.from_opt(opt)
     translator = onmt.translate.translator.Translator.from_opt(
         model.eval(), fields, opt, model_opt, global_scorer=scorer, out_file=io.StringIO(), report_score=False

@@ -59,11 +59,11 @@ class Model:
         """
         if isinstance(sentences, str):
             raise TypeError("translate() takes a list of sentences, not one string")
-        from onmt_varattn.nmt.model import choose_alternatives
+        from onmt_varattn.nmt.model import choose_mixture
         from onmt_varattn.nmt.translator import searcher
 
         opt = self._parse({**self._options, **options})
-        choose_alternatives(self.model, opt)
+        choose_mixture(self.model, opt)
         translator = searcher(self.model, self.fields, opt, self.model_opt)
         scores, translations = translator.translate(
             list(sentences), batch_size=opt.batch_size, batch_type=opt.batch_type
@@ -148,7 +148,7 @@ class Model:
             raise UserError(f"{self.name}: not a single model trained with -attention")
         if len(list(self.fields["src"])) > 1:
             raise UserError(f"{self.name}: models with source features can translate only")
-        reader = Reader(self.model, self.fields, self.model_opt, batch_size)
+        reader = Reader(self.model, self.fields, batch_size)
         return reader.read([(source.tokens, target.tokens) for source, target in pairs])
 
     def check_kinds(self, kinds: Sequence[str]) -> None:

@@ -11,10 +11,16 @@ import torch
 
 from onmt_varattn.checkpoints.options import CountOr
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.estimators import ESTIMATORS, Estimator
-from onmt_varattn.latent.objectives import OBJECTIVES, Objective
+from onmt_varattn.latent import (
+    BASELINES,
+    ESTIMATORS,
+    OBJECTIVES,
+    RELAXED,
+    SCORES,
+    Estimator,
+    Objective,
+)
 from onmt_varattn.latent.schedule import WARM_UPS
-from onmt_varattn.latent.scores import SCORES
 
 
 def model_opts(parser: Any) -> None:
@@ -41,6 +47,19 @@ def model_opts(parser: Any) -> None:
         default="zero",
         help="The decoder's first state: zero, as in the paper, or the encoder's last state "
         "(projected where sizes differ).",
+    )
+    add(
+        "null_alignment",
+        action="store_true",
+        default=False,
+        help="Add a NULL source position with a learned vector, so that a target word may come from "
+        "nowhere. Links to it are not links.",
+    )
+    add(
+        "relaxed_distribution",
+        choices=list(RELAXED),
+        help="Distribution over mixtures of positions, for prior and posterior of -attention relaxed. "
+        "Default: dirichlet.",
     )
     add(
         "embedding_dropout",
@@ -86,7 +105,7 @@ def estimator_opt(add: Callable[..., None]) -> None:
         "attention_estimator",
         choices=[name for name in saved_words()["attention_estimator"] if name != "none"],
         help="How the objective's expectation is taken. Default: sample for hard, variational and "
-        "relaxed, enum for marginal. hard: sample or enum; variational: any.",
+        "relaxed, enum for marginal. hard: sample, enum, rloo or rebar; variational: any.",
     )
 
 
@@ -126,7 +145,7 @@ def objective_opts(parser: Any) -> Callable[..., None]:
     add(
         "attention_samples",
         type=int,
-        help="Samples a word, or a question. Default: 5 for rws and vimco, else 1.",
+        help="Samples per word, or per question. Default: 5 for rws, iwae, vimco and rloo, else 1.",
     )
     add("attention_top", type=int, help="Alignments that sum_and_sample sums exactly. Default: 3.")
     add(
@@ -142,10 +161,19 @@ def objective_opts(parser: Any) -> Callable[..., None]:
         help="What is trained first: soft attention, or by enumeration the bound of hard attention or the "
         "exact marginal likelihood. Default: soft.",
     )
-    add("baseline", choices=["soft", "average", "none"], help="Baseline of sampled rewards. Default: soft.")
+    add(
+        "baseline",
+        choices=list(BASELINES),
+        help="Baseline of sampled rewards: the log-likelihood of soft attention, a running average, the same "
+        "plus a small network on the query (learned), or none. Default: soft.",
+    )
     add("kl_weight", type=float, help="Weight of KL(posterior, prior). Default: 1.")
     add("kl_warmup_steps", type=int, help="Let the KL's weight grow from 0 over this many steps. Default: 0.")
-    add("gumbel_temperature", type=float, help="Temperature of relaxed draws. Default: 0.5.")
+    add(
+        "gumbel_temperature",
+        type=float,
+        help="Temperature of relaxed draws (gumbel, rebar, -relaxed_distribution concrete). Default: 0.5.",
+    )
     add("gumbel_min_temperature", type=float, help="Anneal to this temperature. Default: do not anneal.")
     add("gumbel_anneal_steps", type=int, help="Steps to anneal over, linearly. Default: 10000.")
     add("gumbel_hard", action="store_true", default=False, help="Straight-through draws.")
@@ -425,7 +453,7 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
     ),
     "attention_samples": (
         lambda opt: estimator_of(opt).draws,
-        lambda opt: 1 if estimator_of(opt).linear else 5,
+        lambda opt: estimator_of(opt).usual_samples,
     ),
     "attention_top": (_is("sum_and_sample"), 3),
     "attention_warmup_steps": (
@@ -436,14 +464,21 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
     "baseline": (lambda opt: estimator_of(opt).needs_baseline, "soft"),
     "kl_weight": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 1.0),
     "kl_warmup_steps": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 0),
-    "gumbel_temperature": (_is("gumbel"), 0.5),
+    "relaxed_distribution": (lambda opt: opt.attention == "relaxed", "dirichlet"),
+    "gumbel_temperature": (
+        lambda opt: (
+            opt.attention_estimator in ("gumbel", "rebar")
+            or getattr(opt, "relaxed_distribution", None) == "concrete"
+        ),
+        0.5,
+    ),
     "gumbel_min_temperature": (_is("gumbel"), lambda opt: opt.gumbel_temperature),
     "gumbel_anneal_steps": (_is("gumbel"), 10_000),
     "sparse_function": (_is("sparse"), "entmax15"),
     "posterior_smoothing": (lambda opt: opt.posterior == "external", 0.1),
     "svi_steps": (_iterates, 10),
     "svi_lr": (_iterates, 1.0),
-    "reward_weight": (lambda opt: opt.attention == "hard" and _is("sample")(opt), 1.0),
+    "reward_weight": (lambda opt: opt.attention == "hard" and _is("sample", "rloo")(opt), 1.0),
     "entropy_weight": (lambda opt: opt.attention == "hard", 0.0),
 }
 
@@ -495,8 +530,6 @@ def check_model(opt: Any) -> None:
     _check_choice(opt, "global_attention", list(SCORES))
     if getattr(opt, "model_task", "seq2seq") != "seq2seq":
         raise UserError(f"-model_task {opt.model_task} does not go with -attention; use seq2seq")
-    if not opt.input_feed:
-        raise UserError("-input_feed 0 does not go with -attention, whose decoder feeds the context back")
     for name in ("enc_rnn_size", "dec_rnn_size", "enc_layers", "dec_layers"):
         if getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")

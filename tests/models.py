@@ -67,6 +67,12 @@ def batch(lengths=((5, 4), (3, 6), (2, 2)), seed: int = 1, pad_source: int = 0, 
     return SimpleNamespace(src=(source, lengths_tensor), tgt=target, batch_size=len(lengths))
 
 
+def emit(built, queries, contexts):
+    """Emission states of queries and contexts."""
+    readout = built.decoder.attention.readout
+    return readout(readout.project_query(queries), readout.project_context(contexts))
+
+
 def loss_compute(built, opt, train: bool = True):
     """The loss computer OpenNMT would use."""
     import onmt.utils.loss

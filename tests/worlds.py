@@ -2,10 +2,17 @@
 
 import torch
 
-from onmt_varattn.latent.emission import Emission
-from onmt_varattn.latent.estimators import ESTIMATORS, Settings
-from onmt_varattn.latent.likelihood import Vocabulary
-from onmt_varattn.latent.objectives import OBJECTIVES, Emitter, Positions
+from onmt_varattn.latent import (
+    BASELINES,
+    ESTIMATORS,
+    OBJECTIVES,
+    AdditiveReadout,
+    Emitter,
+    Memory,
+    OutputLayer,
+    Positions,
+    Settings,
+)
 
 LENGTHS = (4, 2, 1)  # source words of the three sentences
 STEPS = (2, 3, 1)  # target words
@@ -17,7 +24,14 @@ def build_objective(name, estimator, settings, **options):
     """An objective with one of its estimators (its default for None)."""
     objective = OBJECTIVES[name]
     chosen = objective.estimators[estimator or next(iter(objective.estimators))]
+    if isinstance(options.get("baseline"), str):
+        options["baseline"] = BASELINES[options["baseline"]](D).to(DOUBLE)
     return objective(ESTIMATORS[chosen](settings), **options)
+
+
+def memory_of(vectors):
+    """A memory of which no key is needed."""
+    return Memory(vectors, torch.zeros(vectors.shape[:2], dtype=torch.bool), vectors)
 
 
 class World:
@@ -33,13 +47,13 @@ class World:
         n, s, t = len(lengths), max(lengths), max(steps)
         self.memory = random(n, s, M)
         self.weight, self.bias = random(V, D), random(V)
-        self.emission = Emission(D, M).double()
+        self.readout = self.new_readout().double()
         with torch.no_grad():
-            for parameter in self.emission.parameters():
+            for parameter in self.readout.parameters():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=DOUBLE))
         # Positions in the order of a flattened T x N batch.
         cells = [(j, i) for j in range(t) for i in range(n) if j < steps[i]]
-        self.place = torch.tensor([j * n + i for j, i in cells])
+        self.step = torch.tensor([j for j, _ in cells])
         self.sentence = [i for _, i in cells]
         rows = len(cells)
         self.padding = torch.tensor([[k >= lengths[i] for k in range(s)] for i in self.sentence])
@@ -51,8 +65,11 @@ class World:
         return {
             "queries": self.queries, "prior": self.raw_prior, "posterior": self.raw_posterior,
             "memory": self.memory, "weight": self.weight, "bias": self.bias,
-            **dict(self.emission.named_parameters()),
+            **dict(self.readout.named_parameters()),
         }  # fmt: skip
+
+    def new_readout(self):
+        return AdditiveReadout(D, M)
 
     def masked(self, scores):
         return scores.masked_fill(self.padding, float("-inf"))
@@ -64,18 +81,21 @@ class World:
             for r, n in enumerate(self.sentence)
         ])  # fmt: skip
         return Positions(
-            self.queries, contexts, prior, self.masked(self.raw_posterior), self.memory, self.place,
-            max(self.steps), self.gold,
+            self.queries, contexts, prior, self.masked(self.raw_posterior), memory_of(self.memory),
+            torch.tensor(self.sentence), self.step, max(self.steps), self.gold,
         )  # fmt: skip
 
     def emitter(self, chunk_logits=2 * V):
-        return Emitter(self.emission, Vocabulary(self.weight, self.bias), chunk_logits=chunk_logits)
+        return Emitter(self.readout, OutputLayer(self.weight, self.bias), chunk_logits)
 
     def objective(self, name, estimator=None, options=None, **settings):
-        return build_objective(name, estimator, Settings(**settings), **(options or {}))
+        return build_objective(name, estimator, Settings(**settings), **dict(options or {}))
 
-    def loss(self, name, estimator=None, options=None, kl_weight=1.0, chunk_logits=2 * V, **settings):
+    def loss(
+        self, name, estimator=None, options=None, kl_weight=1.0, chunk_logits=2 * V, fused=True, **settings
+    ):
         objective = self.objective(name, estimator, options, **settings)
+        objective.fused = fused
         return objective(self.positions(), self.emitter(chunk_logits), kl_weight)
 
     def gradients(self, loss):
@@ -89,9 +109,9 @@ class World:
 
     def log_f(self, r, context):
         """log f at position r for one context vector."""
-        emission = self.emission
+        readout = self.readout
         state = torch.tanh(
-            emission.query.weight @ self.queries[r] + emission.query.bias + emission.context.weight @ context
+            readout.query.weight @ self.queries[r] + readout.query.bias + readout.context.weight @ context
         )
         logits = self.weight @ state + self.bias
         return logits[self.gold[r]] - logits.logsumexp(0)

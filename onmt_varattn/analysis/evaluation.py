@@ -16,16 +16,13 @@ draws there are; its standard error tells of the draws' noise, not of that.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from onmt_varattn.analysis.informative import Informative
-from onmt_varattn.attention import test_attention_of
-from onmt_varattn.latent.alignment import Dirichlet
-from onmt_varattn.latent.objectives import mutual_information, uniform_entropy
-from onmt_varattn.latent.prediction import TestAttention
+from onmt_varattn.latent import OBJECTIVES, KMax, Samples, SoftContext
+from onmt_varattn.latent.positions import mutual_information, uniform_entropy
 from onmt_varattn.nmt.reading import Reading
 
 PREFIXES = {"prior": "prior", "posterior": "posterior", "exact": "exact_posterior"}
@@ -41,16 +38,6 @@ class Measures:
     log_likelihood: dict[str, Any]  # by way of testing: "exact", "kmax1", ..., "soft", "samples"
     others: dict[str, Any]  # "correct", "elbo", "kl", "prior_entropy", "posterior_entropy", ...
     variance: dict[str, Any] = field(default_factory=dict)  # of those that are estimates: "samples", "elbo"
-
-
-def natural_test(attention: str) -> str:
-    """How a model trained with this objective is meant to be tested: "soft", "exact" or "samples"."""
-    return test_attention_of(SimpleNamespace(test_attention=None, kmax=0), attention).kind
-
-
-def way_of(k: int) -> str:
-    """The name of testing with the K most probable alignments; 0 is all."""
-    return f"kmax{k}" if k else "exact"
 
 
 def decoding_options(way: str, samples: int) -> dict[str, Any]:
@@ -70,10 +57,10 @@ def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples:
         kmax: K above 0, for K-max.
         samples: draws a position, at least 2; for relaxed attention.
     """
-    mean = reading.mixture(TestAttention("soft"))
-    found = _sampled(reading, samples) if attention == "relaxed" else _enumerated(reading, kmax)
+    mean, natural = reading.mixture(SoftContext()), OBJECTIVES[attention].natural
+    found = _sampled(reading, samples) if natural == "samples" else _enumerated(reading, kmax)
     found.log_likelihood["soft"] = mean.log_marginal
-    if natural_test(attention) == "soft":
+    if natural == "soft":
         found.others["correct"] = mean.correct
     found.others["prior_entropy"] = reading.prior.entropy()
     found.others["uniform_entropy"] = uniform_entropy(reading.positions.prior)
@@ -91,7 +78,7 @@ def _enumerated(reading: Reading, kmax: Sequence[int]) -> Measures:
     likelihood = {"exact": reading.enumerated.log_marginal}
     for k in kmax:
         index, log_weights = p.kmax(k)
-        likelihood[way_of(k)] = torch.logsumexp(log_weights + l.gather(1, index), 1)
+        likelihood[KMax(k).name] = torch.logsumexp(log_weights + l.gather(1, index), 1)
     others = {
         "correct": reading.enumerated.correct,
         "exact_posterior_entropy": reading.exact_posterior.entropy(),
@@ -103,8 +90,8 @@ def _enumerated(reading: Reading, kmax: Sequence[int]) -> Measures:
 
 
 def _sampled(reading: Reading, samples: int) -> Measures:
-    """By draws from Dirichlet distributions, with the variance of what comes of them."""
-    test, positions = TestAttention("samples", samples=samples), reading.positions
+    """By draws from distributions over mixtures, with the variance of what comes of them."""
+    test, positions = Samples(samples, reading.objective.prior), reading.positions
     found = reading.mixture(test)
     # By the delta method: var(log mean) is about var(mean) / mean^2.
     share = (found.log_likelihood - found.log_marginal.unsqueeze(1)).exp()  # R x samples, of mean 1
@@ -112,7 +99,7 @@ def _sampled(reading: Reading, samples: int) -> Measures:
     q = reading.posterior
     if positions.posterior is not None:
         drawn = test.marginals(replace(positions, prior=positions.posterior), reading.emitter)  # from q
-        l, kl = drawn.log_likelihood, q.kl(Dirichlet(positions.prior))
+        l, kl = drawn.log_likelihood, q.kl(reading.objective.prior(positions.prior))
         others |= {"elbo": l.mean(1) - kl, "kl": kl, "posterior_entropy": q.entropy_of_mean()}
         variance["elbo"] = l.var(1) / samples
     return Measures({"samples": found.log_marginal}, others, variance)
@@ -180,7 +167,7 @@ class Scores:
         return cls(
             tokens=tokens,
             words=words,
-            natural=natural_test(attention),
+            natural=OBJECTIVES[attention].natural,
             ppl=ppl,
             word_ppl=word_ppl,
             ppl_standard_error={way: ppl[way] * error for way, error in errors.items() if way in ppl},

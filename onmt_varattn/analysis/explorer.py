@@ -17,15 +17,14 @@ from torch import Tensor
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.api import Model
 from onmt_varattn.files import to_json
-from onmt_varattn.latent.alignment import Categorical, Dirichlet
-from onmt_varattn.latent.prediction import VALIDATION_SAMPLES, TestAttention
+from onmt_varattn.latent import Categorical, KMax
+from onmt_varattn.latent.mixtures import SAMPLES
 from onmt_varattn.nmt.reading import Reading
 from onmt_varattn.text import JOIN_MARKER, SPACE_MARKER, Sentence
 
 SHORT = {"prior": "p", "posterior": "q", "exact": "e"}
 PLACE = "DATA"  # in the template
-OWN = {"soft": TestAttention("soft"), "relaxed": TestAttention("samples")}  # what these models decode with
-MIXED = {"soft": "soft", "exact": "exact", "samples": f"{VALIDATION_SAMPLES} samples"}
+MIXED = {"soft": "soft", "exact": "exact", "samples": f"{SAMPLES} samples"}
 
 
 class Pair(NamedTuple):
@@ -48,7 +47,7 @@ class Explorer:
         self.model, self.opt = model, model.model_opt
         self.attention = getattr(self.opt, "attention", None)
         self.kinds = [SHORT[kind] for kind in model.kinds]
-        self.own = OWN.get(self.attention or "", TestAttention("exact"))
+        self.own = model.model.decoder.attention.objective.mixture()  # what it decodes with
         self.kmax = kmax if "exact" in model.kinds else 0
         self._informative = {kind: Informative() for kind in model.kinds}
 
@@ -98,7 +97,7 @@ class Explorer:
             "warnings": self.findings(),
             "kinds": self.kinds,
             "kmax": self.kmax,
-            "mixed": MIXED[self.own.kind],
+            "mixed": MIXED[self.own.name],
             "figures": self._figures(sentences),
             "sentences": sentences,
         }
@@ -112,7 +111,7 @@ class Explorer:
         prior, q = reading.prior, reading.posterior
         values = {"p": prior.probs, "hp": prior.entropy()}
         if "q" in self.kinds:
-            before = Dirichlet(reading.positions.prior) if isinstance(q, Dirichlet) else prior
+            before = reading.objective.prior(reading.positions.prior)
             values |= {"q": q.probs, "hq": q.entropy_of_mean(), "kl": q.kl(before)}
         if "e" in self.kinds:
             exact = reading.exact_posterior
@@ -120,7 +119,7 @@ class Explorer:
         own = reading.mixture(self.own)
         values["ll"] = own.log_marginal
         if self.kmax:
-            values["ll_kmax"] = reading.mixture(TestAttention("exact", self.kmax)).log_marginal
+            values["ll_kmax"] = reading.mixture(KMax(self.kmax)).log_marginal
             values["rank"] = _ranks(prior, self.kmax)
         return values
 
@@ -137,7 +136,7 @@ class Explorer:
         def mean(values: Sequence[Sequence[float]]) -> float:
             return math.fsum(map(math.fsum, values)) / sum(map(len, values))
 
-        found = [(f"perplexity, {MIXED[self.own.kind]}", math.exp(-mean([s["ll"] for s in sentences])))]
+        found = [(f"perplexity, {MIXED[self.own.name]}", math.exp(-mean([s["ll"] for s in sentences])))]
         if self.kmax:
             name = f"perplexity, K-max {self.kmax}"
             found.append((name, math.exp(-mean([s["ll_kmax"] for s in sentences]))))

@@ -241,13 +241,13 @@ def counted(readings: "Iterable[Reading]", bar: Any) -> "Iterator[Reading]":
 
 def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[str, float], str]:
     """BLEU for the natural way of testing and for each K; and sacreBLEU's signature."""
-    from onmt_varattn.analysis.evaluation import decoding_options, natural_test, way_of
+    from onmt_varattn.analysis.evaluation import decoding_options
+    from onmt_varattn.latent import OBJECTIVES
 
-    attention = model.model_opt.attention
-    others = (
-        [] if attention == "relaxed" else map(way_of, opt.kmax if opt.bleu_kmax is None else opt.bleu_kmax)
-    )
-    ways = list(dict.fromkeys([natural_test(attention), *others]))
+    natural = OBJECTIVES[model.model_opt.attention].natural
+    chosen = opt.kmax if opt.bleu_kmax is None else opt.bleu_kmax
+    others = [] if natural == "samples" else [f"kmax{k}" if k else "exact" for k in chosen]
+    ways = list(dict.fromkeys([natural, *others]))
     bleu = metric(opt, model.processing.tgt.lowercase)
     scores, step = {}, BATCHES_TRANSLATED * opt.batch_size
     total = len(ways) * len(text.source)

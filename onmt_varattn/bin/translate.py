@@ -221,7 +221,7 @@ def dump(opt: Any, translator: Any) -> Iterator[Dump]:
     from onmt_varattn.nmt.reading import Reader
 
     model_opt = translator.model_opt
-    reader = Reader(translator.model, translator.fields, model_opt, opt.batch_size)
+    reader = Reader(translator.model, translator.fields, opt.batch_size)
 
     def tokens(lines: list[str], side: str) -> list[list[str]]:
         return [translator.encode(line, side).split() for line in lines]

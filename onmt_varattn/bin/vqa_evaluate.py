@@ -186,16 +186,15 @@ def score_model(
     trained: "Trained", data: "Data", part: "Part", box_scores: "BoxScores | None", opt: Any
 ) -> dict[str, Any]:
     """All numbers of a model."""
-    from onmt_varattn.attention import build_objective
-    from onmt_varattn.vqa.evaluation import labelled_batches, measure, test_of, way_of
+    from onmt_varattn.latent.mixtures import named
+    from onmt_varattn.vqa.evaluation import labelled_batches, measure
 
-    natural = "soft" if trained.opt.attention == "soft" else "exact"
-    names = [natural, "exact", *map(way_of, opt.kmax), "soft"]
-    ways = {name: test_of(name) for name in dict.fromkeys(names)}
+    natural = trained.model.attention.objective.natural
+    names = [natural, "exact", *(f"kmax{k}" for k in opt.kmax), "soft"]
+    ways = {name: named(name) for name in dict.fromkeys(names)}
     batches = labelled_batches(part, opt.batch_size, trained.device)
     found = measure(
         trained.model,
-        build_objective(trained.opt),
         part,
         data.answers,
         ways,
@@ -340,12 +339,11 @@ def box_table(results: Sequence[dict[str, Any]]) -> str:
 
 def ask(trained: "Trained", opt: Any) -> None:
     """Answer one question; print the answers with their boxes, and draw them."""
-    from onmt_varattn.vqa.evaluation import test_of
     from onmt_varattn.vqa.prediction import predict
 
     regions = find_regions(opt.image_features, opt.image_id)
-    natural = "soft" if trained.opt.attention == "soft" else "exact"
-    found = predict(trained, opt.question, regions, opt.top, test_of(natural))
+    mixture = trained.model.attention.objective.mixture()
+    found = predict(trained, opt.question, regions, opt.top, mixture)
     print("\n".join(lines_of(found)))
     if opt.json:
         write_result(opt.json, json.dumps(as_json(found), indent=2, ensure_ascii=False) + "\n")

@@ -30,6 +30,39 @@ def parameters_of(content: Mapping[str, Any], part: str) -> dict[str, Tensor]:
     return values
 
 
+def rename(content: Mapping[str, Any], part: str, beginnings: Mapping[str, str]) -> None:
+    """Give parameters whose names begin as they did in an earlier version their names of now."""
+    values = content.get(part)
+    if type(values) is not dict:
+        return
+    for name in [name for name in values if type(name) is str]:
+        for before, now in beginnings.items():
+            if name.startswith(before) and now + name[len(before) :] not in values:
+                values[now + name[len(before) :]] = values.pop(name)
+
+
+def take_average(content: Mapping[str, Any], name: str) -> None:
+    """Put the running average of rewards, which version 0.1 kept beside the model, into the model.
+
+    Args:
+        content: of a checkpoint.
+        name: of the buffer.
+
+    Raises:
+        BrokenError: it is no number.
+    """
+    training, opt, model = (content.get(part) for part in ("training", "opt", "model"))
+    if not (isinstance(training, dict) and isinstance(opt, dict) and isinstance(model, dict)):
+        return
+    carried = training.pop("carried", None)
+    if opt.get("baseline") != "average" or name in model or carried is None:
+        return
+    first = carried[0] if isinstance(carried, list) and carried else carried
+    if not (isinstance(first, Tensor) and first.is_floating_point() and first.numel() == 1):
+        raise BrokenError("its average reward is damaged")
+    model[name] = first.float().view(())
+
+
 def check_sizes(
     options: Mapping[str, Any], sizes: Iterable[tuple[str, Any]], tensors: Iterable[Tensor]
 ) -> None:

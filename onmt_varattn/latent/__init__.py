@@ -1,9 +1,79 @@
 """Latent alignment, in torch alone: nothing here knows OpenNMT-py or text.
 
-Letters beside tensors, in this package and in nmt/:
+Letters beside tensors, in this package and in those built on it:
 
-    N  sentences            S  source positions      D  decoder state (query) size
-    Q  queries a sentence   K  candidates a query    M  memory size, one vector a source position
-    R  rows: real target positions of a batch        A  attention size
-    T  target positions     V  vocabulary
+    N  sentences              S  source positions      D  decoder state (query) size
+    Q  queries per sentence   K  candidates per query  M  memory size, one vector per source position
+    R  rows: real target positions of a batch          A  attention size
+    T  target positions       V  vocabulary
 """
+
+from onmt_varattn.latent.attention import LatentAttention, Outcome
+from onmt_varattn.latent.baselines import BASELINES, AverageBaseline, Baseline, LearnedBaseline, SoftBaseline
+from onmt_varattn.latent.distributions import (
+    RELAXED,
+    Categorical,
+    Concrete,
+    Dirichlet,
+    LogisticNormal,
+    Mixing,
+    Sparse,
+)
+from onmt_varattn.latent.emission import Emitter
+from onmt_varattn.latent.estimators import ESTIMATORS, Estimate, Estimator, Settings
+from onmt_varattn.latent.inference import Inference
+from onmt_varattn.latent.likelihood import Candidates, Marginals, OutputLayer, log_likelihood
+from onmt_varattn.latent.memory import Memory
+from onmt_varattn.latent.mixtures import Exact, KMax, Mixture, Samples, SoftContext
+from onmt_varattn.latent.objectives import OBJECTIVES, Objective
+from onmt_varattn.latent.positions import Positions, mutual_information
+from onmt_varattn.latent.readout import READOUTS, AdditiveReadout, Readout, ResidualReadout
+from onmt_varattn.latent.refinement import Refinement
+from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
+from onmt_varattn.latent.scores import SCORES, Score
+
+__all__ = [
+    "BASELINES",
+    "ESTIMATORS",
+    "OBJECTIVES",
+    "READOUTS",
+    "RELAXED",
+    "SCORES",
+    "AdditiveReadout",
+    "AverageBaseline",
+    "Baseline",
+    "Candidates",
+    "Categorical",
+    "Concrete",
+    "Dirichlet",
+    "Emitter",
+    "Estimate",
+    "Estimator",
+    "Exact",
+    "Inference",
+    "KMax",
+    "LatentAttention",
+    "LearnedBaseline",
+    "LogisticNormal",
+    "Marginals",
+    "Memory",
+    "Mixing",
+    "Mixture",
+    "Objective",
+    "Outcome",
+    "OutputLayer",
+    "Positions",
+    "Readout",
+    "Refinement",
+    "ResidualReadout",
+    "Samples",
+    "Schedule",
+    "ScheduledObjective",
+    "Score",
+    "Settings",
+    "SoftBaseline",
+    "SoftContext",
+    "Sparse",
+    "log_likelihood",
+    "mutual_information",
+]

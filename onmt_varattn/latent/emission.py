@@ -1,25 +1,93 @@
-"""The state a word is emitted from: tanh(U [query; context])."""
+"""f(x, z): from positions and alignments to the likelihood of words."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from onmt_varattn.latent.likelihood import (
+    CHUNK_LOGITS,
+    Candidates,
+    Cells,
+    Marginals,
+    OutputLayer,
+    Pairs,
+    Words,
+    log_likelihood,
+    marginalise,
+)
+from onmt_varattn.latent.positions import Positions
+from onmt_varattn.latent.readout import Readout
 
 
-class Emission(nn.Module):
-    """tanh(U_q q + U_c c), with U kept as two matrices.
+class _Parts(NamedTuple):
+    """What the states of candidates are made of."""
 
-    For a fixed query and many contexts (one for each alignment), or a fixed context and many
-    queries, each product is taken once and the sums are cheap; [query; context] is never built.
+    queries: Tensor  # R x D, the queries' parts
+    contexts: Tensor  # B x D, the contexts' parts
+    which: Tensor  # R x K, the context of each candidate
 
-    Args:
-        query_size: D, also the size of the state.
-        context_size: M.
+
+def _parts(readout: Readout, positions: Positions, candidates: Candidates, few: bool = False) -> _Parts:
+    """What states are made of; with `few`, only the vectors that are looked at are projected."""
+    queries = readout.project_query(positions.queries)  # R x D
+    rows, device = len(queries), queries.device
+    if candidates.index is None:
+        assert candidates.contexts is not None
+        contexts = readout.project_context(candidates.contexts).flatten(0, 1)  # R*K x D
+        return _Parts(queries, contexts, torch.arange(len(contexts), device=device).view(rows, -1))
+    memory, index = positions.memory, candidates.index
+    which = positions.sentence.unsqueeze(1) * memory.width + index  # R x K
+    vectors = memory.vectors.flatten(0, 1)  # N*S x M
+    if few and memory.projected is None and 2 * which.numel() < len(vectors):
+        contexts = readout.project_context(vectors.index_select(0, which.flatten()))  # R*K x D
+        return _Parts(queries, contexts, torch.arange(len(contexts), device=device).view(rows, -1))
+    # Each source position is projected once, whatever number of candidates it is.
+    return _Parts(queries, memory.project(readout).flatten(0, 1), which)
+
+
+def candidate_states(readout: Readout, positions: Positions, candidates: Candidates) -> Tensor:
+    """The states of all candidates, padded ones too: R x K x D."""
+    queries, contexts, which = _parts(readout, positions, candidates)
+    found = contexts.index_select(0, which.flatten()).view(*which.shape, -1)
+    return readout(queries.unsqueeze(1), found)
+
+
+@dataclass
+class Emitter:
+    """A readout and an output layer, for one batch.
+
+    Attributes:
+        readout: from queries and contexts to states.
+        output: from states to words.
+        chunk_logits: logits that are held at a time.
     """
 
-    def __init__(self, query_size: int, context_size: int) -> None:
-        super().__init__()
-        self.query = nn.Linear(query_size, query_size)
-        self.context = nn.Linear(context_size, query_size, bias=False)
+    readout: Readout
+    output: OutputLayer
+    chunk_logits: int = CHUNK_LOGITS
 
-    def forward(self, queries: Tensor, contexts: Tensor) -> Tensor:
-        """... x D and ... x M (broadcast against each other) -> states ... x D."""
-        return torch.tanh(self.query(queries) + self.context(contexts))
+    def cells(self, positions: Positions, candidates: Candidates) -> Cells:
+        """What to compute for the real candidates."""
+        pairs = Pairs.of(candidates, len(positions), positions.queries.device)
+        queries, contexts, which = _parts(self.readout, positions, candidates, few=True)
+        chosen = which[pairs.position, pairs.candidate]
+        return Cells(queries, contexts, chosen, pairs, which.size(1), positions.gold, self.readout)
+
+    def log_likelihood(self, positions: Positions, candidates: Candidates) -> Words:
+        """l of the gold words under each candidate, with gradient: R x K."""
+        return log_likelihood(self.output, self.cells(positions, candidates), self.chunk_logits)
+
+    def marginals(
+        self, positions: Positions, candidates: Candidates, log_weights: Tensor, every_word: bool = False
+    ) -> Marginals:
+        """The mixture of some candidates, with these log weights (R x K). No gradient."""
+        cells = self.cells(positions, candidates)
+        return marginalise(self.output, cells, log_weights, self.chunk_logits, every_word)
+
+    @torch.no_grad()
+    def soft_marginals(self, positions: Positions) -> Marginals:
+        """log f(x, E_p[z]) at the gold words."""
+        zeros = positions.contexts.new_zeros(len(positions), 1, dtype=self.output.wide)
+        return self.marginals(positions, Candidates(contexts=positions.contexts.unsqueeze(1)), zeros)

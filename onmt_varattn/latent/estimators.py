@@ -7,10 +7,15 @@ With l_i the gold word's log-likelihood under alignment i, B a baseline, and sg 
     sample           mean over z ~ q of  l_z + sg(l_z - B) log q_z            REINFORCE
     sum_and_sample   the k most probable i summed; one z ~ q for the rest, of mass m:
                      sum_top q_i l_i + sg(m) (l_z + sg(l_z - B) log q_z) + B m
+    rloo             sample with, for each of K draws, the mean of the others as B
+    rebar            sample with the relaxed draw as a control variate:
+                     l_z + sg(l_z - c~) log q_z + c - c~,  c = l at softmax((log q + g) / tau), where
+                     z = argmax(log q + g), and c~ the same with noise g~ drawn again given z
     gumbel           l at the context of a relaxed draw softmax((log q + g) / tau)
-    reparameterised  l at the context of a Dirichlet draw
-    rws              w ~ p f / q over K draws: sum_k sg(w_k) (log p + l + log q)
-    vimco            L = log 1/K sum_k p f / q, and sg(L - L without k) log q_k
+    reparameterised  l at the context of a draw from a distribution over mixtures
+    iwae             L = log 1/K sum_k w_k, w = p f / q, and sg(L - B) sum_k log q_k
+    vimco            the same with L without k as the baseline of draw k
+    rws              sum_k sg(w_k / sum w) (log p + l + log q)
 
 Written are surrogates, whose gradient is the (estimate of the) gradient of the bound.
 """
@@ -18,12 +23,12 @@ Written are surrogates, whose gradient is the (estimate of the) gradient of the 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from onmt_varattn.latent.alignment import Categorical, Dirichlet, Sparse
+from onmt_varattn.latent.distributions import RELAXED, Categorical, Concrete, Mixing, Sparse
 from onmt_varattn.latent.likelihood import Candidates
 from onmt_varattn.latent.registry import Registry
 
@@ -35,14 +40,25 @@ Mix = Callable[[Tensor], Tensor]
 
 @dataclass
 class Settings:
-    """What estimators can be told."""
+    """Settings of estimators; each has its use for some of them.
+
+    Attributes:
+        samples: draws per position.
+        top: alignments that sum_and_sample sums exactly.
+        temperature: of relaxed draws (gumbel, rebar, concrete).
+        hard_gumbel: straight-through draws (gumbel).
+        reward_weight: weight of the sampled gradient (sample).
+        sparse: function from scores to sparse probabilities (sparse): entmax15 or sparsemax.
+        relaxed: the distribution over mixtures (relaxed attention): dirichlet, logistic_normal, concrete.
+    """
 
     samples: int = 1
-    top: int = 3  # summed exactly by sum_and_sample
+    top: int = 3
     temperature: float = 0.5
     hard_gumbel: bool = False
     reward_weight: float = 1.0
-    normalise: Callable[[Tensor], Tensor] | None = None  # scores to sparse probabilities
+    sparse: str = "entmax15"
+    relaxed: str = "dirichlet"
 
 
 class Estimate(NamedTuple):
@@ -53,18 +69,21 @@ class Estimate(NamedTuple):
     log_likelihood: Tensor  # R, the value of E[l]
     kl: Tensor  # R, KL(q, p)
     reward: Tensor | None = None  # R x K, l - B, where it drives the gradient
+    target: Tensor | None = None  # R, what a baseline should expect; None: log_likelihood
 
 
-class Estimator:
+class Estimator(nn.Module):
     """Base class: expectations under a categorical q, KL(q, p) in closed form."""
 
-    draws = False  # has a number of samples
-    needs_baseline = False
-    linear = True  # the bound is linear in l, so that smoothed labels make sense; it has a KL term
-    fewest_samples = 1
+    draws: ClassVar[bool] = False  # has a number of samples
+    needs_baseline: ClassVar[bool] = False
+    linear: ClassVar[bool] = True  # the bound is linear in l (smoothed labels make sense), and has a KL term
+    fewest_samples: ClassVar[int] = 1
+    usual_samples: ClassVar[int] = 1
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
+        self.settings = settings or Settings()
 
     def distribution(self, scores: Tensor) -> Any:
         """The posterior that scores R x S stand for."""
@@ -114,8 +133,9 @@ class SparseEnum(Enum):
 
     def distribution(self, scores: Tensor) -> Sparse:
         """Sparsemax or entmax of the scores."""
-        assert self.settings.normalise is not None
-        return Sparse(self.settings.normalise(scores))
+        import entmax
+
+        return Sparse(getattr(entmax, self.settings.sparse)(scores, dim=-1))
 
 
 @ESTIMATORS.register("sample")
@@ -134,6 +154,24 @@ class Sample(Estimator):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """See the base class."""
         reward = l.detach() - baseline.unsqueeze(1)
+        surrogate = l + self.settings.reward_weight * reward * q.log_prob(candidates.index)
+        return surrogate.mean(1), l.mean(1), reward
+
+
+@ESTIMATORS.register("rloo")
+class LeaveOneOut(Sample):
+    """Several draws; the baseline of each is the mean of the others (Kool et al., 2019)."""
+
+    needs_baseline = False
+    fewest_samples = 2
+    usual_samples = 5
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See the base class."""
+        fixed = l.detach()
+        reward = fixed - (fixed.sum(1, keepdim=True) - fixed) / (l.size(1) - 1)
         surrogate = l + self.settings.reward_weight * reward * q.log_prob(candidates.index)
         return surrogate.mean(1), l.mean(1), reward
 
@@ -200,15 +238,44 @@ class Gumbel(_Contexts):
 
 @ESTIMATORS.register("reparameterised")
 class Reparameterised(_Contexts):
-    """Draws from a Dirichlet q."""
+    """Draws from a distribution over mixtures of positions."""
 
-    def distribution(self, scores: Tensor) -> Dirichlet:
-        """Concentrations exp(score)."""
-        return Dirichlet(scores)
+    def distribution(self, scores: Tensor) -> Mixing:
+        """The distribution of the settings."""
+        kind = RELAXED[self.settings.relaxed]
+        return kind(scores, self.settings.temperature) if kind is Concrete else kind(scores)
 
     def draw(self, q: Any) -> Tensor:
         """See the base class."""
         return q.rsample()
+
+
+@ESTIMATORS.register("rebar")
+class Rebar(Estimator):
+    """REINFORCE with the relaxed draw as a control variate (Tucker et al., 2017): unbiased.
+
+    Its candidates are three contexts: of z itself, of the relaxed draw that z is the largest component
+    of, and of a relaxed draw conditioned on z. The last two have the same distribution, so that what their
+    difference adds to the gradient is zero on average, for the model as well as for q.
+    """
+
+    def candidates(self, q: Any, mix: Mix) -> Candidates:
+        """See the base class."""
+        noisy, again, index = q.coupled_gumbels()
+        one_hot = torch.zeros_like(noisy).scatter(-1, index, 1.0)
+        relaxed = [torch.softmax(scores / self.settings.temperature, -1) for scores in (noisy, again)]
+        contexts = torch.stack([mix(weights) for weights in (one_hot, *relaxed)], 1)
+        return Candidates(contexts=contexts, drawn=index)
+
+    def expectation(
+        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """See the base class."""
+        one, relaxed, conditioned = l.unbind(1)
+        reward = (one - conditioned).detach()
+        log_q = q.log_prob(candidates.drawn).squeeze(1)
+        surrogate = one + reward * log_q + relaxed - conditioned
+        return surrogate, one, reward.unsqueeze(1)
 
 
 class _Weighted(Sample):
@@ -216,6 +283,7 @@ class _Weighted(Sample):
 
     linear = False
     needs_baseline = False
+    usual_samples = 5
 
     def log_weights(self, l: Tensor, p: Any, q: Any, candidates: Candidates) -> tuple[Tensor, Tensor, Tensor]:
         """log w, log p and log q of the draws, each R x K."""
@@ -237,6 +305,24 @@ class ReweightedWakeSleep(_Weighted):
         surrogate = (weights * (log_p + l + log_q)).sum(1)
         bound = torch.logsumexp(log_w.detach(), dim=1) - math.log(l.size(1))
         return Estimate(surrogate, bound, l.detach().mean(1), q.kl(p).detach())
+
+
+@ESTIMATORS.register("iwae")
+class ImportanceWeighted(_Weighted):
+    """The multi-sample bound (Burda et al., 2016), its draws rewarded by the bound less a baseline."""
+
+    needs_baseline = True
+
+    def estimate(
+        self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
+    ) -> Estimate:
+        """See the module."""
+        log_w, _, log_q = self.log_weights(l, p, q, candidates)
+        bound = torch.logsumexp(log_w, dim=1) - math.log(l.size(1))
+        known = bound.detach()
+        reward = (known - baseline).unsqueeze(1)
+        surrogate = bound + (reward * log_q).sum(1)
+        return Estimate(surrogate, known, l.detach().mean(1), q.kl(p).detach(), reward, target=known)
 
 
 @ESTIMATORS.register("vimco")

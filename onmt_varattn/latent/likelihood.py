@@ -1,12 +1,17 @@
 """Log-likelihood of the gold word under many alignments, without ever holding all vocabulary logits.
 
 R positions times K candidate alignments times V words is by far the largest tensor of a latent
-alignment model. Here positions are taken in chunks. A chunk holds all candidates of its
-positions, so the whole objective can be computed inside it: candidate states, logits, the log
-likelihoods l, and the bound that the objective makes of them. It is differentiated on the spot,
-and what outlives the chunk is the gradient with respect to small things: queries, memory, prior,
-posterior and the vocabulary. So no logits outlive their chunk, and nothing is computed twice:
-three matrix products with the vocabulary, as many as the plain way takes.
+alignment model. Here positions are taken in chunks, and no logits outlive their chunk. There are two
+ways to a gradient:
+
+`log_likelihood` gives l of every real (position, candidate) pair as an ordinary differentiable tensor.
+Logits are computed again in the backward pass: four matrix products with the output layer. What an
+objective makes of l is its own business; positions may depend on each other.
+
+`maximise` is for objectives that are a sum over positions. A chunk holds all candidates of its
+positions, so the whole objective can be computed inside it, and is differentiated on the spot; what
+outlives the chunk is the gradient with respect to small things: queries, memory, prior, posterior and
+the output layer. Nothing is computed twice: three matrix products, as many as the plain way takes.
 """
 
 import math
@@ -17,12 +22,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from onmt_varattn.latent.readout import Readout
 
 CHUNK_LOGITS = 2**22  # numbers in a chunk's logits; 16 MB in float32
 
 
 class Words(NamedTuple):
-    """What is known of the gold words under each candidate."""
+    """The gold words under each candidate."""
 
     log_likelihood: Tensor  # l, with gradient; smoothed if labels are
     correct: Tensor  # bool: no other word is more probable than the gold one
@@ -54,8 +62,8 @@ class Workspace:
         return memory[: count * width].view(count, width)
 
 
-class Vocabulary:
-    """softmax(W h + b), and the gradients of W and b as chunks add to them.
+class OutputLayer:
+    """softmax(W h + b) for one batch, and the gradients of W and b as chunks add to them.
 
     With label smoothing e the target distribution has 1 - e on the gold word and shares e among
     all other words but `unpredicted`; l is the negative cross-entropy to it.
@@ -69,7 +77,12 @@ class Vocabulary:
         smoothing: e.
         unpredicted: a word that never is a target and gets no smoothing mass (padding).
         workspace: where logits are computed; default: one of its own.
+
+    Attributes:
+        collects: add the gradients of W and b up in `gradients`, and give autograd none.
     """
+
+    collects = False
 
     def __init__(
         self,
@@ -112,7 +125,7 @@ class Vocabulary:
 
     def gold(self, states: Tensor, gold: Tensor) -> Words:
         """The gold words' log-likelihoods: C x D and C -> C."""
-        return Words(*_Gold.apply(states, gold, self))
+        return Words(*_Gold.apply(states, self.weight, self.bias, gold, self))
 
     def add_gradient(self, residual: Tensor, states: Tensor) -> None:
         """Add a chunk's d loss / d logits (C x V, in the narrow type) to the gradients of W and b."""
@@ -184,35 +197,41 @@ class _Gold(torch.autograd.Function):
     """log p(gold word), whose backward turns the exponentials into the gradient in place."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, gold: Tensor, vocabulary: Vocabulary) -> tuple[Tensor, Tensor]:
-        found = vocabulary.softmax(states, gold)
-        if ctx.needs_input_grad[0]:
-            ctx.vocabulary = vocabulary
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor, gold: Tensor, output: OutputLayer
+    ) -> tuple[Tensor, Tensor]:
+        found = output.softmax(states, gold)
+        if any(ctx.needs_input_grad):
+            ctx.output = output
             # Saved in this way, autograd notices if the workspace was overwritten in between.
             ctx.save_for_backward(states, gold, found.exponentials, found.total)
         ctx.mark_non_differentiable(found.correct)
         return found.log_likelihood, found.correct
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states, gold, exponentials, total = ctx.saved_tensors
-        vocabulary: Vocabulary = ctx.vocabulary
-        weights = grads[0].to(vocabulary.wide)  # C
+        output: OutputLayer = ctx.output
+        weights = grads[0].to(output.wide)  # C
         # d l / d logits = target - softmax
         residual = exponentials.mul_((-weights / total).unsqueeze(1))
-        residual.scatter_add_(1, gold.unsqueeze(1), vocabulary.on_gold * weights.unsqueeze(1))
-        if vocabulary.others:
-            residual += vocabulary.others * weights.unsqueeze(1)
-            if vocabulary.unpredicted is not None:
-                residual[:, vocabulary.unpredicted] -= vocabulary.others * weights
-        narrow = residual.to(vocabulary.narrow)
-        vocabulary.add_gradient(narrow, states.to(vocabulary.narrow))
-        return (narrow @ vocabulary.narrow_weight).to(states.dtype), None, None
+        residual.scatter_add_(1, gold.unsqueeze(1), output.on_gold * weights.unsqueeze(1))
+        if output.others:
+            residual += output.others * weights.unsqueeze(1)
+            if output.unpredicted is not None:
+                residual[:, output.unpredicted] -= output.others * weights
+        narrow, narrow_states = residual.to(output.narrow), states.to(output.narrow)
+        of_states = (narrow @ output.narrow_weight).to(states.dtype)
+        if output.collects:
+            output.add_gradient(narrow, narrow_states)
+            return of_states, None, None, None, None
+        of_weight = (narrow.t() @ narrow_states).to(output.weight.dtype)
+        return of_states, of_weight, narrow.sum(0, dtype=output.wide).to(output.bias.dtype), None, None
 
 
 @dataclass
 class Candidates:
-    """The alignments that are looked at: K a position, of which some may be padding.
+    """The alignments that are looked at: K per position, of which some may be padding.
 
     Either single source positions (`index`) or contexts of any kind (`contexts`).
     """
@@ -220,13 +239,14 @@ class Candidates:
     index: Tensor | None = None  # R x K
     real: Tensor | None = None  # R x K, bool; None: all
     contexts: Tensor | None = None  # R x K x M
+    drawn: Tensor | None = None  # R x 1, the source position that contexts were made of, where there is one
 
     def rows(self, chunk: slice) -> "Candidates":
         """The candidates of some positions."""
-        return Candidates(*(x if x is None else x[chunk] for x in (self.index, self.real, self.contexts)))
+        return Candidates(*(x if x is None else x[chunk] for x in vars(self).values()))
 
 
-class Triples(NamedTuple):
+class Pairs(NamedTuple):
     """The real (position, candidate) pairs of all positions, and where each position's begin."""
 
     position: Tensor  # C
@@ -234,7 +254,7 @@ class Triples(NamedTuple):
     starts: list[int]  # R + 1
 
     @classmethod
-    def of(cls, candidates: Candidates, positions: int, device: torch.device) -> "Triples":
+    def of(cls, candidates: Candidates, positions: int, device: torch.device) -> "Pairs":
         """List them, position by position."""
         if candidates.real is not None:
             position, candidate = candidates.real.nonzero(as_tuple=True)
@@ -278,20 +298,45 @@ class Cells:
 
     queries: Tensor  # R x D, the queries' parts of the states
     contexts: Tensor  # B x D, the contexts' parts
-    which: Tensor  # C, the context of each cell, in the order of `triples`
-    triples: Triples
+    which: Tensor  # C, the context of each cell, in the order of `pairs`
+    pairs: Pairs
     width: int  # K of the widest position
     gold: Tensor  # R
-    activation: Callable[[Tensor], Tensor]  # from the sum of both parts to a state
+    readout: Readout  # from both parts to a state
 
     def states(self, part: slice, position: Tensor, queries: Tensor, contexts: Tensor) -> Tensor:
         """The emission states of some cells: C x D."""
-        return self.activation(queries.index_select(0, position) + contexts.index_select(0, self.which[part]))
+        return self.readout(queries.index_select(0, position), contexts.index_select(0, self.which[part]))
 
     def spread(self, values: Tensor, positions: int, position: Tensor, part: slice) -> Tensor:
-        """A number a cell as a number a candidate, zero where a candidate is padding: C -> r x K."""
+        """One value per cell as one per candidate, zero where a candidate is padding: C -> r x K."""
         empty = values.new_zeros(positions, self.width)
-        return empty.index_put((position, self.triples.candidate[part]), values)
+        return empty.index_put((position, self.pairs.candidate[part]), values)
+
+
+def log_likelihood(output: OutputLayer, cells: Cells, chunk_logits: int = CHUNK_LOGITS) -> Words:
+    """l of every candidate, R x K, with gradient (zero where a candidate is padding).
+
+    Args:
+        output: W and b.
+        cells: what to compute.
+        chunk_logits: how many logits to hold at a time, at least those of one position.
+    """
+
+    def words(queries: Tensor, contexts: Tensor, part: slice, position: Tensor, gold: Tensor) -> Words:
+        return output.gold(cells.states(part, position, queries, contexts), gold)
+
+    found: list[tuple[Tensor, ...]] = []
+    draws = cells.readout.training and cells.readout.dropout.p > 0
+    for chunk, part, position in _chunks(cells, output, chunk_logits):
+        gold = cells.gold[chunk].index_select(0, position)
+        given = (cells.queries[chunk], cells.contexts, part, position, gold)
+        if torch.is_grad_enabled():
+            values = checkpoint(words, *given, use_reentrant=False, preserve_rng_state=draws)
+        else:
+            values = words(*given)
+        found.append(tuple(cells.spread(x, chunk.stop - chunk.start, position, part) for x in values))
+    return Words(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 Bound = Callable[[Tensor, Tensor, slice, tuple[Tensor, ...]], Tensor]
@@ -301,7 +346,7 @@ Bound = Callable[[Tensor, Tensor, slice, tuple[Tensor, ...]], Tensor]
 
 def maximise(
     bound: Bound,
-    vocabulary: Vocabulary,
+    output: OutputLayer,
     cells: Cells,
     rows: tuple[Tensor, ...],
     chunk_logits: int = CHUNK_LOGITS,
@@ -310,38 +355,48 @@ def maximise(
 
     Args:
         bound: what the objective makes of the log-likelihoods; it may take notes.
-        vocabulary: W and b.
+        output: W and b.
         cells: what to compute.
-        rows: tensors with a row a position, handed to the bound and differentiated.
-        chunk_logits: how many logits to hold at a time, at least one position's.
+        rows: tensors with one row per position, handed to the bound and differentiated.
+        chunk_logits: how many logits to hold at a time, at least those of one position.
     """
-    leaves = (cells.queries, cells.contexts, *rows)
-    learn = torch.is_grad_enabled() and any(x.requires_grad for x in (vocabulary.weight, *leaves))
+    inside = cells.readout.combining_parameters()
+    leaves = (cells.queries, *rows, cells.contexts, *inside)
+    layer = (output.weight, output.bias)
+    learn = torch.is_grad_enabled() and any(x.requires_grad for x in (*layer, *leaves))
     gradients = [torch.zeros_like(x) if learn and x.requires_grad else None for x in leaves]
-    total = cells.queries.new_zeros((), dtype=vocabulary.wide)
-    contexts = cells.contexts.detach().requires_grad_(gradients[1] is not None)
-    for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
+    total = cells.queries.new_zeros((), dtype=output.wide)
+    contexts = cells.contexts.detach().requires_grad_(learn and cells.contexts.requires_grad)
+    output.collects = True
+    for chunk, part, position in _chunks(cells, output, chunk_logits):
         with torch.set_grad_enabled(learn):
             here = [
                 x[chunk].detach().requires_grad_(learn and x.requires_grad) for x in (cells.queries, *rows)
             ]
             hidden = cells.states(part, position, here[0], contexts)
-            words = vocabulary.gold(hidden, cells.gold[chunk].index_select(0, position))
+            words = output.gold(hidden, cells.gold[chunk].index_select(0, position))
             positions = chunk.stop - chunk.start
             l = cells.spread(words.log_likelihood, positions, position, part)
             correct = cells.spread(words.correct, positions, position, part)
             value = bound(l, correct, chunk, tuple(here[1:]))
-            if value.requires_grad:
-                value.neg().backward()
         total -= value.detach()
-        for leaf, gradient in zip(here, [gradients[0], *gradients[2:]], strict=True):
-            if gradient is not None and leaf.grad is not None:
-                gradient[chunk] = leaf.grad
+        if not value.requires_grad:
+            continue
+        parts = [x for x, g in zip((*here, contexts, *inside), gradients, strict=True) if g is not None]
+        inputs = [*parts, *(x for x in layer if x.requires_grad)]
+        found = iter(torch.autograd.grad(value.neg(), inputs, allow_unused=True))
+        for i, gradient in enumerate(gradients):
+            one = next(found) if gradient is not None else None
+            if gradient is None or one is None:
+                continue
+            if i < len(here):  # this chunk's rows, and nobody else's
+                gradient[chunk] = one
+            else:
+                gradient += one
     if not learn:
         return total
-    gradients[1] = contexts.grad
-    known = (*(vocabulary.gradients or (None, None)), *gradients)
-    return _Known.apply(total, known, vocabulary.weight, vocabulary.bias, *leaves)
+    known = (*(output.gradients or (None, None)), *gradients)
+    return _Known.apply(total, known, *layer, *leaves)
 
 
 class Marginals(NamedTuple):
@@ -355,7 +410,7 @@ class Marginals(NamedTuple):
 
 @torch.no_grad()
 def marginalise(
-    vocabulary: Vocabulary,
+    output: OutputLayer,
     cells: Cells,
     log_weights: Tensor,
     chunk_logits: int = CHUNK_LOGITS,
@@ -366,16 +421,16 @@ def marginalise(
     With `every_word` all log probabilities of the mixture are kept, those below the smallest float as that.
     """
     found, log_probs = [], []
-    for chunk, part, position in _chunks(cells, vocabulary, chunk_logits):
+    for chunk, part, position in _chunks(cells, output, chunk_logits):
         gold = cells.gold[chunk]
         states = cells.states(part, position, cells.queries[chunk], cells.contexts)
-        words = vocabulary.softmax(states, gold.index_select(0, position))
+        words = output.softmax(states, gold.index_select(0, position))
         l = cells.spread(words.log_likelihood, len(gold), position, part)
         log_marginal = torch.logsumexp(log_weights[chunk] + l, dim=1)
         correct = words.correct
         if cells.width > 1 or every_word:
-            weights = log_weights[chunk][position, cells.triples.candidate[part]].exp() / words.total
-            mixed = _mix(words.exponentials, weights, cells.triples.of_chunk(chunk)[1])  # r x V
+            weights = log_weights[chunk][position, cells.pairs.candidate[part]].exp() / words.total
+            mixed = _mix(words.exponentials, weights, cells.pairs.of_chunk(chunk)[1])  # r x V
             correct = mixed.argmax(1) == gold
             if every_word:
                 log_probs.append(mixed.clamp_(min=torch.finfo(mixed.dtype).tiny).log_())
@@ -384,11 +439,11 @@ def marginalise(
     return Marginals(log_marginal, l, correct, torch.cat(log_probs) if every_word else None)
 
 
-def _chunks(cells: Cells, vocabulary: Vocabulary, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:
+def _chunks(cells: Cells, output: OutputLayer, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:
     """Chunks of positions, their cells, and the position of each cell within the chunk."""
-    for chunk in cells.triples.chunks(max(1, chunk_logits // vocabulary.stride)):
-        part, _ = cells.triples.of_chunk(chunk)
-        yield chunk, part, cells.triples.position[part] - chunk.start
+    for chunk in cells.pairs.chunks(max(1, chunk_logits // output.stride)):
+        part, _ = cells.pairs.of_chunk(chunk)
+        yield chunk, part, cells.pairs.position[part] - chunk.start
 
 
 class _Known(torch.autograd.Function):

@@ -7,102 +7,32 @@ p the prior over z and q the posterior:
     marginal      log sum_i p_i exp(l_i)            exact
     hard          E_p[l]                            Jensen's bound: variational with q = p
     variational   E_q[l] - KL(q, p)
-    relaxed       E_q[log f(x, X z)] - KL(q, p)     with Dirichlet p and q
+    relaxed       E_q[log f(x, X z)] - KL(q, p)     with p and q over mixtures of positions
 
 How expectations are taken is the estimator's business.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from onmt_varattn.latent.alignment import Categorical, Dirichlet
-from onmt_varattn.latent.emission import Emission
+from onmt_varattn.latent.baselines import Baseline, NoBaseline
+from onmt_varattn.latent.distributions import Categorical
+from onmt_varattn.latent.emission import Emitter
 from onmt_varattn.latent.estimators import Estimate, Estimator
-from onmt_varattn.latent.likelihood import (
-    CHUNK_LOGITS,
-    Candidates,
-    Cells,
-    Marginals,
-    Triples,
-    Vocabulary,
-    marginalise,
-    maximise,
-)
+from onmt_varattn.latent.likelihood import Candidates, maximise
+from onmt_varattn.latent.mixtures import SAMPLES, Mixture, Samples, named
+from onmt_varattn.latent.positions import Positions
 from onmt_varattn.latent.registry import Registry
 
 OBJECTIVES: Registry[type["Objective"]] = Registry("attention objective")
 
 Report = dict[str, Tensor]
 """Sums over positions by name."""
-
-
-@dataclass
-class Positions:
-    """The real target positions of a batch: no padding among the R rows."""
-
-    queries: Tensor  # R x D
-    contexts: Tensor  # R x M, E_p[x_z]
-    prior: Tensor  # R x S, scores; minus infinity where the source is padding
-    posterior: Tensor | None  # R x S, likewise, where there is an inference network
-    memory: Tensor  # N x S x M
-    place: Tensor  # R, where a position stands in the flattened T x N batch
-    steps: int  # T
-    gold: Tensor  # R, the words to predict
-
-    @property
-    def sentence(self) -> Tensor:
-        """The row of `memory` that a position belongs to: R."""
-        return self.place % len(self.memory)
-
-    def mix(self, weights: Tensor) -> Tensor:
-        """Contexts from weights over source positions: R x S -> R x M."""
-        sentences, source = self.memory.shape[:2]
-        every = weights.new_zeros(self.steps * sentences, source).index_copy(0, self.place, weights)
-        mixed = every.view(self.steps, sentences, source).transpose(0, 1) @ self.memory  # N x T x M
-        return mixed.transpose(0, 1).flatten(0, 1).index_select(0, self.place)
-
-
-def _identity(states: Tensor) -> Tensor:
-    return states
-
-
-@dataclass
-class Emitter:
-    """f: from queries and alignments to the likelihood of words."""
-
-    emission: Emission
-    vocabulary: Vocabulary
-    dropout: Callable[[Tensor], Tensor] = _identity
-    chunk_logits: int = CHUNK_LOGITS
-
-    def cells(self, positions: Positions, candidates: Candidates) -> Cells:
-        """What to compute for some candidates."""
-        queries = self.emission.query(positions.queries)  # R x D
-        triples = Triples.of(candidates, len(queries), queries.device)
-        if candidates.index is not None:
-            memory = positions.memory.flatten(0, 1)  # N*S x M
-            index = candidates.index[triples.position, triples.candidate]
-            which = positions.sentence[triples.position] * positions.memory.size(1) + index
-            if 2 * len(which) < len(memory):  # a draw or two a memory: the rest of it is not needed
-                memory, which = memory.index_select(0, which), torch.arange(len(which), device=which.device)
-            # Each source position is projected once, whatever number of candidates it is.
-            contexts = self.emission.context(memory)  # N*S x D, or C x D
-            width = candidates.index.size(1)
-        else:
-            assert candidates.contexts is not None
-            contexts = self.emission.context(candidates.contexts).flatten(0, 1)  # R*K x D
-            width = candidates.contexts.size(1)
-            which = triples.position * width + triples.candidate
-        return Cells(queries, contexts, which, triples, width, positions.gold, self._activation)
-
-    def _activation(self, sums: Tensor) -> Tensor:
-        return self.dropout(torch.tanh(sums))
 
 
 class Notes:
@@ -125,71 +55,99 @@ class Loss:
     report: Report = field(default_factory=dict)
 
 
-class Objective:
+class Objective(nn.Module):
     """Base class: a bound on the log-likelihood, by way of an estimator.
 
     Args:
         estimator: how expectations are taken.
-        baseline: "soft" (log f at the expected context), "average" (of past rewards) or "none".
-        entropy_weight: of the prior's entropy, added to the bound.
+        baseline: what rewards are compared with; default: nothing.
+        entropy_weight: weight of the prior's entropy, added to the bound.
         refine: improves posterior scores given l and the prior (stochastic variational inference).
+
+    Attributes:
+        fused: differentiate inside the chunks of the output layer (`likelihood.maximise`). An objective
+            that is not a sum over positions sets it to False.
     """
 
     estimators: ClassVar[dict[str, str]] = {}  # what users call an estimator -> its name; default first
     has_posterior: ClassVar[bool] = False
+    natural: ClassVar[str] = "exact"  # the name of the mixture that is meant for test time
     linear: ClassVar[bool] = True  # in l, so that smoothed labels make sense
-    prior: ClassVar[type] = Categorical
+    fused: bool = True
 
     def __init__(
         self,
         estimator: Estimator,
-        baseline: str = "soft",
+        baseline: Baseline | None = None,
         entropy_weight: float = 0.0,
         refine: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
     ) -> None:
-        self.estimator, self.baseline = estimator, baseline
+        super().__init__()
+        self.estimator, self.baseline = estimator, baseline or NoBaseline()
         self.entropy_weight, self.refine = entropy_weight, refine
-        self.average_reward = 0.0
 
-    def __call__(self, positions: Positions, emitter: Emitter, kl_weight: float = 1.0) -> Loss:
+    def forward(self, positions: Positions, emitter: Emitter, kl_weight: float = 1.0) -> Loss:
         """The loss over all positions, and what to report of it."""
-        rows = [positions.prior]
+        candidates = self.candidates(positions)
+        expected = self.baseline(positions, emitter)
+        rows = [expected.values, positions.prior]
         if self.has_posterior:
             assert positions.posterior is not None
             rows.append(positions.posterior)
-        candidates = self.candidates(positions)
-        baseline, soft = self._baseline(positions, emitter)
         notes = Notes()
-        if soft is not None:
-            notes.add(correct=soft.correct)
+        if expected.soft is not None:
+            notes.add(correct=expected.soft.correct)
 
-        def bound(l: Tensor, correct: Tensor, chunk: slice, scores: tuple[Tensor, ...]) -> Tensor:
-            p = self.prior(scores[0])
-            q_scores = scores[-1]
-            if self.refine is not None:
-                q_scores = self.refine(q_scores, l.detach(), scores[0])
-            q = self.estimator.distribution(q_scores) if self.has_posterior else p
-            found = self.estimate(l, p, q, candidates.rows(chunk), baseline[chunk], kl_weight)
+        def bound(l: Tensor, correct: Tensor, chunk: slice, here: tuple[Tensor, ...]) -> Tensor:
+            p, q = self._distributions(l, *here[1:])
+            some = candidates.rows(chunk)
+            found = self.estimate(l, p, q, some, here[0].detach(), kl_weight)
             surrogate = found.surrogate
             if self.entropy_weight:
                 surrogate = surrogate + self.entropy_weight * p.entropy()
-            notes.add(bound=found.bound, xent=-found.log_likelihood, kl=found.kl)
+            target = found.log_likelihood if found.target is None else found.target
+            if (misfit := self.baseline.loss(here[0], target)) is not None:
+                surrogate = surrogate - misfit
+            notes.add(bound=found.bound, xent=-found.log_likelihood, kl=found.kl, target=target)
             notes.add(prior_entropy=p.entropy_of_mean())
             if self.has_posterior:
                 notes.add(posterior_entropy=q.entropy_of_mean())
             if found.reward is not None:
                 notes.add(reward=found.reward.mean(1), squared_reward=found.reward.square().mean(1))
-            if soft is None:
-                notes.add(correct=_of_likeliest(correct, q, candidates.rows(chunk)))
+            if expected.soft is None:
+                notes.add(correct=_of_likeliest(correct, q, some))
             return surrogate.sum()
 
-        cells = emitter.cells(positions, candidates)
-        loss = maximise(bound, emitter.vocabulary, cells, tuple(rows), emitter.chunk_logits)
-        if self.baseline == "average" and len(positions.gold):
-            mean = -float(notes.sums["xent"]) / len(positions.gold)
-            if math.isfinite(mean):
-                self.average_reward = 0.9 * self.average_reward + 0.1 * mean
+        if self.fused:
+            cells = emitter.cells(positions, candidates)
+            loss = maximise(bound, emitter.output, cells, tuple(rows), emitter.chunk_logits)
+        else:
+            words = emitter.log_likelihood(positions, candidates)
+            loss = -bound(words.log_likelihood, words.correct, slice(0, len(positions)), tuple(rows))
+        target = notes.sums.pop("target", None)
+        if self.training and target is not None and len(positions):
+            self.baseline.update(target / len(positions))
         return Loss(loss, dict(notes.sums))
+
+    def _distributions(self, l: Tensor, prior: Tensor, posterior: Tensor | None = None) -> tuple[Any, Any]:
+        """p and q; for objectives without a posterior, p twice."""
+        p = self.prior(prior)
+        if posterior is None:
+            return p, p
+        scores = posterior if self.refine is None else self.refine(posterior, l.detach(), prior)
+        return p, self.estimator.distribution(scores)
+
+    def prior(self, scores: Tensor) -> Any:
+        """The prior that scores R x S stand for."""
+        return Categorical(scores)
+
+    def mixture(self, samples: int = SAMPLES) -> Mixture:
+        """What is mixed at test time unless somebody says otherwise.
+
+        Args:
+            samples: draws, where they are needed.
+        """
+        return named(self.natural, Samples(samples, self.prior))
 
     def candidates(self, positions: Positions) -> Candidates:
         """The alignments to look at."""
@@ -205,16 +163,6 @@ class Objective:
         """The bound at each position."""
         return self.estimator.estimate(l, p, q, candidates, baseline, kl_weight)
 
-    def _baseline(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Marginals | None]:
-        """B for each position, R; and, where it is the soft one, all that is known of it."""
-        zeros = positions.queries.new_zeros(len(positions.gold), dtype=emitter.vocabulary.wide)
-        if not self.estimator.needs_baseline or self.baseline == "none":
-            return zeros, None
-        if self.baseline == "average":
-            return zeros + self.average_reward, None
-        soft = soft_marginals(positions, emitter)
-        return soft.log_marginal, soft
-
 
 def _of_likeliest(values: Tensor, q: Any, candidates: Candidates) -> Tensor:
     """A candidate's value for the one that q gives the most mass: R x K -> R."""
@@ -224,52 +172,14 @@ def _of_likeliest(values: Tensor, q: Any, candidates: Candidates) -> Tensor:
     return values.gather(1, likeliest).squeeze(1)
 
 
-@torch.no_grad()
-def uniform_entropy(scores: Tensor) -> Tensor:
-    """The entropy of uniform alignments, log S: R x S -> R."""
-    return (scores != float("-inf")).sum(-1).to(torch.promote_types(scores.dtype, torch.float32)).log()
-
-
-@torch.no_grad()
-def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
-    """What a target position tells of the source position that it is aligned with, in nats: R.
-
-        I = H(mean_j p_j) - mean_j H(p_j)  over the positions j of a sentence
-
-    It is 0 if all positions have the same distribution, be it uniform or one source position for all of
-    them, and near log S if each has a source position of its own. Summed over a sentence's rows it is the
-    sentence's information times its length. Where sentences are single positions, as questions about an
-    image are, there is nothing to compare, and it is how far from uniform they are: log S - H(p).
-
-    Args:
-        positions: where the rows belong.
-        probs: distributions over source positions, R x S.
-    """
-    probs = probs.to(torch.promote_types(probs.dtype, torch.float32))
-    entropy = torch.special.entr(probs).sum(1)  # R
-    if positions.steps == 1:
-        return uniform_entropy(positions.prior) - entropy
-    sentence, sentences = positions.sentence, len(positions.memory)
-    used = probs.new_zeros(sentences, probs.size(1)).index_add(0, sentence, probs)
-    used = used / used.sum(1, keepdim=True).clamp(min=1e-9)  # N x S, the mean over positions
-    return torch.special.entr(used).sum(1)[sentence] - entropy
-
-
 def warm_up(first: Objective, objective: Objective, positions: Positions, emitter: Emitter) -> Loss:
     """Train with a simpler objective first, while the posterior learns to be like the prior."""
     outcome = first(positions, emitter)
-    if not objective.has_posterior or positions.posterior is None:
-        return outcome
-    q, p = objective.estimator.distribution(positions.posterior), objective.prior(positions.prior)
-    return Loss(outcome.loss + q.misfit(p).sum(), {**outcome.report, "kl": q.kl(p).detach().sum()})
-
-
-@torch.no_grad()
-def soft_marginals(positions: Positions, emitter: Emitter) -> Marginals:
-    """log f(x, E_p[z]) at the gold words."""
-    cells = emitter.cells(positions, Candidates(contexts=positions.contexts.unsqueeze(1)))
-    zeros = positions.contexts.new_zeros(len(positions.gold), 1, dtype=emitter.vocabulary.wide)
-    return marginalise(emitter.vocabulary, cells, zeros, emitter.chunk_logits)
+    loss, report = outcome.loss, dict(outcome.report)
+    if objective.has_posterior and positions.posterior is not None:
+        q, p = objective.estimator.distribution(positions.posterior), objective.prior(positions.prior)
+        loss, report["kl"] = loss + q.misfit(p).sum(), q.kl(p).detach().sum()
+    return Loss(loss, report)
 
 
 class _NoEstimate(Objective):
@@ -293,6 +203,7 @@ class Soft(_NoEstimate):
     """log f(x, E_p[z])."""
 
     estimators: ClassVar[dict[str, str]] = {"none": "enum"}
+    natural: ClassVar[str] = "soft"
 
     def candidates(self, positions: Positions) -> Candidates:
         """The expected context."""
@@ -319,7 +230,7 @@ class Marginal(_NoEstimate):
 class Hard(Objective):
     """E_p[l], the variational bound with q = p."""
 
-    estimators: ClassVar[dict[str, str]] = {"sample": "sample", "enum": "enum"}
+    estimators: ClassVar[dict[str, str]] = {name: name for name in ("sample", "enum", "rloo", "rebar")}
 
     def estimate(
         self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
@@ -335,15 +246,31 @@ class Variational(Objective):
     """E_q[l] - KL(q, p), or what an estimator of many samples makes of it."""
 
     estimators: ClassVar[dict[str, str]] = {
-        name: name for name in ("sample", "enum", "gumbel", "rws", "vimco", "sum_and_sample", "sparse")
+        name: name
+        for name in (
+            "sample",
+            "enum",
+            "rloo",
+            "rebar",
+            "gumbel",
+            "rws",
+            "iwae",
+            "vimco",
+            "sum_and_sample",
+            "sparse",
+        )
     }
     has_posterior: ClassVar[bool] = True
 
 
 @OBJECTIVES.register("relaxed")
 class Relaxed(Objective):
-    """E_q[log f(x, X z)] - KL(q, p) with Dirichlet p and q."""
+    """E_q[log f(x, X z)] - KL(q, p) with p and q over mixtures of positions."""
 
     estimators: ClassVar[dict[str, str]] = {"sample": "reparameterised"}
     has_posterior: ClassVar[bool] = True
-    prior: ClassVar[type] = Dirichlet
+    natural: ClassVar[str] = "samples"
+
+    def prior(self, scores: Tensor) -> Any:
+        """Of the same family as the posterior."""
+        return self.estimator.distribution(scores)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent.alignment import MINUS_INFINITY, Categorical
+from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical
 
 
 @dataclass(frozen=True)

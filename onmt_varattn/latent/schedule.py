@@ -6,20 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent.alignment import MOST_LOG_CONCENTRATION, Dirichlet
-from onmt_varattn.latent.estimators import Enum, Settings
-from onmt_varattn.latent.objectives import (
-    Emitter,
-    Hard,
-    Marginal,
-    Objective,
-    Positions,
-    Report,
-    Soft,
-    mutual_information,
-    uniform_entropy,
-    warm_up,
-)
+from onmt_varattn.latent.distributions import Dirichlet
+from onmt_varattn.latent.emission import Emitter
+from onmt_varattn.latent.estimators import Enum
+from onmt_varattn.latent.objectives import Hard, Marginal, Objective, Report, Soft, warm_up
+from onmt_varattn.latent.positions import Positions, mutual_information, uniform_entropy
 from onmt_varattn.latent.start import Formation
 
 STALLED = 3  # validations in a row without progress that end a warm-up
@@ -74,7 +65,8 @@ class ScheduledObjective:
 
     def __init__(self, objective: Objective, schedule: Schedule) -> None:
         self.objective, self.schedule = objective, schedule
-        self.first = WARM_UPS[schedule.warm_up_objective](Enum(Settings()))
+        baseline = objective.baseline if objective.baseline.follows else None
+        self.first = WARM_UPS[schedule.warm_up_objective](Enum(), baseline)
         self.step = 1
         self.warm_up_end = schedule.warm_up_steps
         self.formation = Formation() if schedule.warm_up_steps is None else None
@@ -140,14 +132,6 @@ class ScheduledObjective:
             f"({self.formation.level or 0.0:.2f} of the largest mutual information)"
         )
 
-    def carried(self) -> Tensor:
-        """What goes from step to step in one process: the average reward."""
-        return torch.tensor([self.objective.average_reward], dtype=torch.float64)
-
-    def take_up(self, carried: Tensor) -> None:
-        """Go on with what `carried` gave."""
-        self.objective.average_reward = float(carried[0])
-
     def start_state(self) -> dict[str, Any] | None:
         """What the automatic start knows, the same in all processes; None where there is none."""
         if self.formation is None:
@@ -199,15 +183,9 @@ class ScheduledObjective:
         if self.objective.refine is None:
             posterior = self.objective.estimator.distribution(q)
             about["posterior_information"] = mutual_information(positions, posterior.probs).sum()
-        if self.objective.prior is Dirichlet:
-            about["at_bounds"] = (share_at_bounds(positions.prior) + share_at_bounds(q)).sum() / 2
+        if isinstance(prior := self.objective.prior(positions.prior), Dirichlet):
+            about["at_bounds"] = (prior.share_at_bounds + Dirichlet(q).share_at_bounds).sum() / 2
         return about
-
-
-def share_at_bounds(scores: Tensor) -> Tensor:
-    """The share of real positions whose log concentration is cut off: R x S -> R."""
-    real = scores != float("-inf")
-    return (real & (scores.abs() >= MOST_LOG_CONCENTRATION)).sum(-1) / real.sum(-1)
 
 
 def _without(report: Report, *names: str) -> Report:

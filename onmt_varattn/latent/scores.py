@@ -6,7 +6,7 @@
     scaled_dot   (W q)' (U x) / sqrt(A)          Vaswani et al., 2017, with one head
 
 A score sees the memory in two steps, because the memory stays while the queries come one at a
-time: `keys` is what can be computed once a sentence, `forward` what each query needs.
+time: `keys` is what can be computed once per sentence, `forward` what each query needs.
 """
 
 import math

@@ -13,7 +13,14 @@ from onmt.utils.parse import ArgumentParser
 from torch import Tensor
 
 from onmt_varattn import checkpoints, saving
-from onmt_varattn.checkpoints.fitting import check_sizes, mapping_of, parameters_of, taken_from
+from onmt_varattn.checkpoints.fitting import (
+    check_sizes,
+    mapping_of,
+    parameters_of,
+    rename,
+    take_average,
+    taken_from,
+)
 from onmt_varattn.checkpoints.options import takes_no_text, typed
 from onmt_varattn.checkpoints.trees import BrokenError, is_count, shown
 from onmt_varattn.errors import UserError
@@ -34,6 +41,12 @@ REQUIRED = (
     "enc_rnn_size",
     "dec_rnn_size",
 )
+
+# Beginnings of names in version 0.1, and what they are now.
+_RENAMED = {
+    "decoder.score.": "decoder.attention.score.",
+    "decoder.emission.": "decoder.attention.readout.",
+}
 
 
 def load(path: str, lazily: bool = False) -> dict[str, Any]:
@@ -56,6 +69,8 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
         if part not in content:
             raise UserError(f"{path}: not a translation model: it has no '{part}'")
     with taken_from(path, "a model"):
+        rename(content, "model", _RENAMED)
+        take_average(content, "decoder.attention.objective.baseline.average")
         parameters = {part: parameters_of(content, part) for part in ("model", "generator")}
         described = content["vocab"]
         if type(described) is not dict or "task" not in described:

@@ -1,19 +1,7 @@
-"""The attention decoder: an RNN over target words whose attention is an alignment distribution.
+"""The RNN decoder of modules/, as OpenNMT's search and trainer call it."""
 
-At each step j, with x_1..x_S the source states ("memory"):
-
-    query       q_j = RNN(q_{j-1}, [embedding of y_{j-1}; c_{j-1}])
-    prior       p(z_j = i) = softmax_i score(q_j, x_i)
-    context     c_j = E_p[x_z], fed back at the next step (c_0 = 0)
-    emission    f(x, z) = softmax(W tanh(U [q_j; x_z]))
-
-Only what the next step needs is inside the loop over time. Emission states, the vocabulary and
-the loss come after it, for all positions at once.
-"""
-
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,21 +9,9 @@ from onmt.decoders.decoder import DecoderBase
 from onmt.utils.misc import sequence_mask
 from torch import Tensor, nn
 
-from onmt_varattn.latent.alignment import Categorical, Dirichlet
-from onmt_varattn.latent.emission import Emission
-from onmt_varattn.latent.scores import SCORES, Score
-from onmt_varattn.nmt.recurrence import RNNS, Recurrence
-
-
-@dataclass
-class Trace:
-    """What the loop over time leaves behind."""
-
-    queries: Tensor  # T x N x D
-    contexts: Tensor  # T x N x M, E_p[x_z]
-    prior: Tensor  # T x N x S, scores; minus infinity where the source is padding
-    memory: Tensor  # N x S x M; in a beam, one entry for all hypotheses of a sentence
-    posterior: Tensor | None = None  # T x N x S, likewise, in training
+from onmt_varattn.attention import build_attention
+from onmt_varattn.latent import LatentAttention, Memory, Mixture
+from onmt_varattn.modules import RNNDecoder, StackedCells, State, Trace
 
 
 @dataclass
@@ -54,104 +30,92 @@ class CandidateStates:
         return CandidateStates(self.states.squeeze(dim), self.log_weights.squeeze(dim))
 
 
-class _Memory:
-    """The source states of the sentences being decoded, with their keys.
+class _Sentences:
+    """The sentences being decoded, and which of them each hypothesis belongs to.
 
     Beam search repeats every sentence `beam` times and reorders the repetitions at every step.
-    The memory is the same for all of them, so it is held once a sentence, and changes only when
+    The memory is the same for all of them, so it is held once per sentence, and changes only when
     sentences come or go.
     """
 
-    def __init__(self, vectors: Tensor, score: Score) -> None:
-        self.vectors = vectors  # N x S x M
-        self.keys = score.keys(vectors)  # N x S x A
-        self.emitted: Tensor | None = None  # N x S x D, the memory's part of emission states
-        self.sentences = torch.arange(len(vectors), device=vectors.device).unsqueeze(0)  # 1 x N*Q
-        self.queries = 1  # Q, hypotheses a sentence
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.of_hypothesis = torch.arange(memory.sentences, device=memory.vectors.device).unsqueeze(
+            0
+        )  # 1 x N*Q
+        self.hypotheses = 1  # Q, of each sentence
 
     def map(self, fn: Callable[[Tensor, int], Tensor]) -> None:
         """Follow the search: `fn` repeats, reorders or drops hypotheses."""
-        before = self.sentences.size(1)
-        self.sentences = fn(self.sentences, 1)
-        now = self.sentences.size(1)
+        before = self.of_hypothesis.size(1)
+        self.of_hypothesis = fn(self.of_hypothesis, 1)
+        now = self.of_hypothesis.size(1)
         if now > before:
-            self.queries *= now // before
+            self.hypotheses *= now // before
         elif now < before:
             self._drop()
 
     def _drop(self) -> None:
-        sentences = self.sentences.view(-1)
-        if self.queries > 1:
+        sentences = self.of_hypothesis.view(-1)
+        if self.hypotheses > 1:
             # A beam ends as a whole; sampled hypotheses may end one by one, and then each goes
             # on by itself.
-            groups = sentences.view(-1, self.queries) if len(sentences) % self.queries == 0 else None
+            groups = sentences.view(-1, self.hypotheses) if len(sentences) % self.hypotheses == 0 else None
             if groups is not None and bool((groups == groups[:, :1]).all()):
                 sentences = groups[:, 0]
             else:
-                self.queries = 1
-        self.vectors = self.vectors.index_select(0, sentences)
-        self.keys = self.keys.index_select(0, sentences)
-        if self.emitted is not None:
-            self.emitted = self.emitted.index_select(0, sentences)
+                self.hypotheses = 1
+        self.memory = self.memory.select(sentences)
         positions = torch.arange(len(sentences), device=sentences.device)
-        self.sentences = positions.repeat_interleave(self.queries).unsqueeze(0)
+        self.of_hypothesis = positions.repeat_interleave(self.hypotheses).unsqueeze(0)
 
 
-class AttentionDecoder(DecoderBase):
-    """An input-feeding decoder whose encoder, decoder and attention sizes are independent.
+class AttentionDecoder(RNNDecoder, DecoderBase):
+    """A decoder with latent attention, time first and with a state, as OpenNMT has it.
 
     Args:
-        embeddings: OpenNMT's target embeddings, E wide.
-        rnn_type: LSTM or GRU.
-        layers: RNN layers.
-        size: D.
-        memory_size: M.
-        score: the attention score's name.
-        attention_size: A.
-        initial: where the first state comes from: "zero", or the "encoder"'s final state.
-        dropout: between RNN layers and on emission states.
+        embeddings: OpenNMT's target embeddings.
+        rnn: see `RNNDecoder`.
+        attention: without an output layer of its own.
+        initial: see `RNNDecoder`.
+
+    Attributes:
+        mixture: what decoding mixes.
     """
 
-    def __init__(
-        self,
-        embeddings: Any,
-        rnn_type: str,
-        layers: int,
-        size: int,
-        memory_size: int,
-        score: str,
-        attention_size: int,
-        initial: str,
-        dropout: float,
-    ) -> None:
-        super().__init__(attentional=True)
-        self.embeddings = embeddings
-        self.layers, self.size, self.memory_size = layers, size, memory_size
-        self.has_cell = rnn_type == "LSTM"
-        self.rnn = RNNS[rnn_type](layers, embeddings.embedding_size + memory_size, size, dropout)
-        self.score = SCORES[score](size, memory_size, attention_size)
-        self.emission = Emission(size, memory_size)
-        self.dropout = nn.Dropout(dropout)
-        self.bridge: nn.Module | None = None
-        if initial == "encoder":
-            self.bridge = nn.Identity() if size == memory_size else nn.Linear(memory_size, size)
-        self.alternatives: Alternatives = soft
+    embeddings: Any
+
+    def __init__(self, embeddings: Any, rnn: nn.Module, attention: LatentAttention, initial: str) -> None:
+        super().__init__(embeddings, rnn, attention, initial)
+        self.mixture: Mixture = attention.objective.mixture()
         self.state: dict[str, Any] = {}
 
     @classmethod
     def from_opt(cls, opt: Any, embeddings: Any) -> "AttentionDecoder":
         """OpenNMT's constructor."""
-        return cls(
-            embeddings,
-            rnn_type=opt.rnn_type,
-            layers=opt.dec_layers,
-            size=opt.dec_rnn_size,
+        dropout = opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout
+        width, size = embeddings.embedding_size, opt.dec_rnn_size
+        if opt.input_feed:
+            width += opt.enc_rnn_size
+            rnn: nn.Module = StackedCells(opt.rnn_type, opt.dec_layers, width, size, dropout)
+        else:
+            between = dropout if opt.dec_layers > 1 else 0.0
+            rnn = getattr(nn, opt.rnn_type)(width, size, opt.dec_layers, dropout=between)
+        attention = build_attention(
+            opt,
+            query_size=size,
             memory_size=opt.enc_rnn_size,
-            score=opt.global_attention,
-            attention_size=opt.attention_size or opt.dec_rnn_size,
-            initial=opt.decoder_init,
-            dropout=opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout,
+            attention_size=opt.attention_size or size,
+            words=None,
+            dropout=dropout,
+            ignore_index=embeddings.word_padding_idx,
+            unpredicted=embeddings.word_padding_idx,
         )
+        return cls(embeddings, rnn, attention, opt.decoder_init)
+
+    def embed(self, words: Tensor) -> Tensor:
+        """OpenNMT's words T x N x features -> N x T x E."""
+        return self.embeddings(words).transpose(0, 1)
 
     def init_state(self, src: Any, memory_bank: Tensor, encoder_final: Any) -> None:
         """Stand before the first word.
@@ -162,52 +126,42 @@ class AttentionDecoder(DecoderBase):
             encoder_final: the encoder's last states, (layers * directions) x N x M / directions;
                 a pair of them for LSTMs.
         """
-        memory = _Memory(memory_bank.transpose(0, 1).contiguous(), self.score)
-        batch = memory_bank.size(1)
-        if self.bridge is None:
-            zeros = memory_bank.new_zeros(self.layers, batch, self.size)
-            hidden = (zeros, zeros) if self.has_cell else (zeros,)
-        else:
-            finals = encoder_final if isinstance(encoder_final, tuple) else (encoder_final,)
-            hidden = tuple(self.bridge(_join_directions(final, self.layers)) for final in finals)
-        self.state = {
-            "hidden": hidden,
-            "context": memory_bank.new_zeros(1, batch, self.memory_size),
-            "memory": memory,
-        }
+        finals = encoder_final if isinstance(encoder_final, tuple) else (encoder_final,)
+        final = None
+        if self.bridge is not None:
+            final = tuple(_join_directions(one, self.layers) for one in finals)
+        # The lengths are not known here: `trace` puts the padding in.
+        state = self.start(self.attention.prepare(memory_bank.transpose(0, 1).contiguous()), final)
+        self.state = {"at": state, "sentences": _Sentences(state.memory)}
 
     def map_state(self, fn: Callable[[Tensor, int], Tensor]) -> None:
         """Repeat, reorder or drop hypotheses; called by the search."""
-        self.state["hidden"] = tuple(fn(hidden, 1) for hidden in self.state["hidden"])
-        self.state["context"] = fn(self.state["context"], 1)
-        self.state["memory"].map(fn)
+        at: State = self.state["at"]
+        self.state["sentences"].map(fn)
+        self.state["at"] = State(
+            tuple(fn(hidden, 1) for hidden in at.hidden),
+            None if at.context is None else fn(at.context.unsqueeze(0), 1).squeeze(0),
+            self.state["sentences"].memory,
+        )
 
     def detach_state(self) -> None:
         """Called after each training step: let go of the batch, nothing carries over."""
         self.state = {}
 
     def trace(self, words: Tensor, lengths: Tensor) -> Trace:
-        """Run the loop over time on known words, from the current state on.
+        """Run over known words, from the current state on.
 
         Args:
             words: the words before each position, T x N x features.
             lengths: source lengths, N.
         """
-        memory: _Memory = self.state["memory"]
-        sentences, positions = memory.keys.shape[:2]
-        padding = ~sequence_mask(lengths[:: memory.queries], positions).unsqueeze(1)  # N x 1 x S
-        hidden, context = self.state["hidden"], self.state["context"].squeeze(0)
-        queries, contexts, scores = [], [], []
-        recurrence = Recurrence(self.rnn, self.embeddings(words))
-        for step in range(len(words)):
-            query, hidden = recurrence.step(step, context, hidden)  # N*Q x D
-            prior = Categorical(self.score(query.view(sentences, -1, self.size), memory.keys), padding)
-            context = prior.mean(memory.vectors).flatten(0, 1)  # N*Q x M
-            queries.append(query)
-            contexts.append(context)
-            scores.append(prior.scores.flatten(0, 1))  # N*Q x S
-        self.state.update(hidden=hidden, context=context.unsqueeze(0))
-        return Trace(torch.stack(queries), torch.stack(contexts), torch.stack(scores), memory.vectors)
+        at, sentences = self.state["at"], self.state["sentences"]
+        memory = at.memory
+        null = int(memory.null)
+        padding = ~sequence_mask(lengths[:: sentences.hypotheses], memory.width - null)  # N x S
+        memory.padding = nn.functional.pad(padding, (0, null))
+        trace, self.state["at"] = self.run(self.embed(words), replace(at, memory=memory))
+        return trace
 
     def forward(
         self, tgt: Tensor, memory_bank: Tensor, memory_lengths: Tensor, step: int | None = None, **_: Any
@@ -223,75 +177,23 @@ class AttentionDecoder(DecoderBase):
         Returns:
             The candidate states, and the prior as attention ("std", T x N x S).
         """
-        trace = self.trace(tgt, memory_lengths)
-        prior = Categorical(trace.prior)
-        return self.alternatives(self, trace, prior), {"std": prior.probs}
+        positions = self.trace(tgt, memory_lengths).every_position()
+        states, log_weights = self.attention.states(positions, self.mixture)
+        shape = tgt.shape[:2]
+        prior = torch.softmax(positions.prior, -1)
+        return (
+            CandidateStates(states.view(*shape, *states.shape[1:]), log_weights.view(*shape, -1)),
+            {"std": prior.view(*shape, -1)},
+        )
 
     def update_dropout(self, dropout: float, attention_dropout: float | None = None) -> None:
         """Change the dropout rate in the course of training."""
-        self.dropout.p = self.rnn.dropout.p = dropout
+        self.attention.readout.dropout.p = dropout
+        if isinstance(self.rnn, StackedCells):
+            self.rnn.dropout.p = dropout
+        elif self.layers > 1:
+            self.rnn.dropout = dropout  # type: ignore[assignment]
         self.embeddings.update_dropout(dropout)
-
-    def emit_aligned(self, trace: Trace, index: Tensor, log_weights: Tensor) -> CandidateStates:
-        """Emission states of single source positions: index and log weights, both T x N x K."""
-        memory: _Memory = self.state["memory"]
-        if memory.emitted is None:
-            memory.emitted = self.emission.context(memory.vectors)
-        sentences, source, size = memory.emitted.shape
-        queries = self.emission.query(trace.queries).unsqueeze(2)  # T x N x 1 x D
-        first = torch.arange(sentences, device=index.device).repeat_interleave(memory.queries) * source
-        rows = memory.emitted.view(-1, size).index_select(0, (index + first.view(1, -1, 1)).flatten())
-        states = torch.tanh(queries + rows.view(*index.shape, size))
-        return CandidateStates(self.dropout(states), log_weights)
-
-    def emit_mixed(self, trace: Trace, contexts: Tensor, log_weights: Tensor) -> CandidateStates:
-        """Emission states of any contexts: T x N x K x M."""
-        states = self.emission(trace.queries.unsqueeze(2), contexts)
-        return CandidateStates(self.dropout(states), log_weights)
-
-
-Alternatives = Callable[[AttentionDecoder, Trace, Categorical], CandidateStates]
-"""Which alignments decoding mixes. All use the prior alone."""
-
-
-def soft(decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
-    """The expected context, as if it were one alignment."""
-    weights = trace.contexts.new_zeros(*trace.contexts.shape[:2], 1)
-    return decoder.emit_mixed(trace, trace.contexts.unsqueeze(2), weights)
-
-
-def exact(decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
-    """Every source position, with its probability."""
-    index = torch.arange(prior.scores.size(-1), device=prior.scores.device).expand_as(prior.scores)
-    return decoder.emit_aligned(trace, index, prior.log_probs)
-
-
-@dataclass(frozen=True)
-class KMax:
-    """The K most probable source positions, renormalised."""
-
-    k: int
-
-    def __call__(self, decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
-        """See `Alternatives`."""
-        return decoder.emit_aligned(trace, *prior.kmax(self.k))
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Draws from a Dirichlet prior, equally weighted."""
-
-    samples: int
-
-    def __call__(self, decoder: AttentionDecoder, trace: Trace, prior: Categorical) -> CandidateStates:
-        """See `Alternatives`."""
-        memory: _Memory = decoder.state["memory"]
-        steps, rows, source = prior.scores.shape
-        scores = prior.scores.unsqueeze(2).expand(-1, -1, self.samples, -1)  # T x N*Q x K x S
-        draws = Dirichlet(scores).rsample().view(steps, len(memory.vectors), -1, source)  # T x N x Q*K x S
-        contexts = (draws @ memory.vectors).view(steps, rows, self.samples, -1)
-        weights = contexts.new_full((steps, rows, self.samples), -math.log(self.samples))
-        return decoder.emit_mixed(trace, contexts, weights)
 
 
 def _join_directions(final: Tensor, layers: int) -> Tensor:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from onmt_varattn.latent.likelihood import (
     CHUNK_LOGITS,
     Candidates,
-    Triples,
-    Vocabulary,
+    OutputLayer,
+    Pairs,
     Workspace,
     log_mixture,
 )
@@ -19,7 +19,7 @@ from onmt_varattn.nmt.decoder import CandidateStates
 class MixtureGenerator(nn.Sequential):
     """log sum_k w_k softmax(W h_k + b).
 
-    A sequence of one layer, the vocabulary, so that parameters are named as in OpenNMT's own
+    A sequence of one layer, the output layer, so that parameters are named as in OpenNMT's own
     generator.
     """
 
@@ -28,7 +28,7 @@ class MixtureGenerator(nn.Sequential):
         self._workspace = Workspace()
 
     @property
-    def vocabulary(self) -> nn.Linear:
+    def output_layer(self) -> nn.Linear:
         """W and b."""
         layer = self[0]
         assert isinstance(layer, nn.Linear)
@@ -42,17 +42,17 @@ class MixtureGenerator(nn.Sequential):
         *leading, width, size = candidates.states.shape
         log_weights = candidates.log_weights.reshape(-1, width)
         real = log_weights > float("-inf")
-        triples = Triples.of(Candidates(index=log_weights, real=real), len(real), real.device)
+        pairs = Pairs.of(Candidates(index=log_weights, real=real), len(real), real.device)
         states, log_weights = candidates.states.reshape(-1, width, size)[real], log_weights[real]
         layer: Any = self[0]
         if isinstance(layer, nn.Linear):
-            vocabulary = Vocabulary(layer.weight, layer.bias, workspace=self._workspace)
-            logits, row = vocabulary.logits, vocabulary.stride
+            output = OutputLayer(layer.weight, layer.bias, workspace=self._workspace)
+            logits, row = output.logits, output.stride
         else:  # in 8 bits, it has its weights to itself
             logits, row = layer, layer.out_features
         chunks = []
-        for chunk in triples.chunks(max(1, CHUNK_LOGITS // row)):
-            part, starts = triples.of_chunk(chunk)
+        for chunk in pairs.chunks(max(1, CHUNK_LOGITS // row)):
+            part, starts = pairs.of_chunk(chunk)
             chunks.append(log_mixture(logits(states[part]), log_weights[part], starts, layer.out_features))
         log_probs = chunks[0] if len(chunks) == 1 else torch.cat(chunks)
         return log_probs.view(*leading, -1)

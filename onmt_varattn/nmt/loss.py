@@ -7,20 +7,12 @@ from onmt.utils.logging import logger
 from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
-from onmt_varattn.attention import after_warm_up, build_objective, schedule_of, test_attention_of
-from onmt_varattn.latent.likelihood import Vocabulary, Workspace
-from onmt_varattn.latent.objectives import (
-    Emitter,
-    Objective,
-    Positions,
-    Report,
-    mutual_information,
-    soft_marginals,
-    uniform_entropy,
-)
-from onmt_varattn.latent.prediction import Inference, TestAttention
-from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
-from onmt_varattn.nmt.decoder import Trace
+from onmt_varattn.attention import after_warm_up, mixture_of
+from onmt_varattn.latent import Mixture, Positions
+from onmt_varattn.latent.objectives import Report
+from onmt_varattn.latent.positions import mutual_information, uniform_entropy
+from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.modules import Trace
 from onmt_varattn.nmt.model import AlignmentModel
 from onmt_varattn.nmt.statistics import AlignmentStatistics
 
@@ -29,9 +21,8 @@ class AlignmentLossCompute(LossComputeBase):
     """Loss and statistics of a batch, on its real target positions only.
 
     Args:
-        model: emits states and has the vocabulary.
+        model: whose attention has the objective.
         padding: the index of the padding word.
-        smoothing: label smoothing.
 
     Attributes:
         external_smoothing: make the posterior of the batch's alignments, with this share for all words.
@@ -39,10 +30,9 @@ class AlignmentLossCompute(LossComputeBase):
 
     external_smoothing: float | None = None
 
-    def __init__(self, model: AlignmentModel, padding: int, smoothing: float = 0.0) -> None:
+    def __init__(self, model: AlignmentModel, padding: int) -> None:
         super().__init__(criterion=None, generator=model.generator)
-        self.decoder, self.padding, self.smoothing = model.decoder, padding, smoothing
-        self.workspace = Workspace()
+        self.attention, self.padding = model.decoder.attention, padding
 
     @property
     def padding_idx(self) -> int:
@@ -64,22 +54,19 @@ class AlignmentLossCompute(LossComputeBase):
         `shard_size` is not needed: the vocabulary is chunked where its logits arise.
         """
         if self.external_smoothing is not None:
-            output.posterior = external_posterior(batch.align, output.prior, self.external_smoothing)
-        positions = real_positions(output, batch.tgt[1:, :, 0], self.padding)
-        vocabulary = self.generator.vocabulary
-        emitter = Emitter(
-            self.decoder.emission,
-            Vocabulary(vocabulary.weight, vocabulary.bias, self.smoothing, self.padding, self.workspace),
-            self.decoder.dropout,
-        )
-        loss, report = self.evaluate(positions, emitter)
+            output.posterior = external_posterior(
+                batch.align, output.prior, self.external_smoothing, output.memory.null
+            )
+        gold = batch.tgt[1:, :, 0].t()  # N x T
+        positions = output.positions(gold, gold != self.padding)
+        loss, report = self.evaluate(positions)
         names = list(report)
         values = torch.stack([report[name].double() for name in names]).tolist()  # one wait for the device
         sums = dict(zip(names, values, strict=True))
         loss_sum, correct = -sums.pop("log_likelihood"), int(sums.pop("correct"))
-        return loss / normalization, AlignmentStatistics(loss_sum, len(positions.gold), correct, sums=sums)
+        return loss / normalization, AlignmentStatistics(loss_sum, len(positions), correct, sums=sums)
 
-    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
+    def evaluate(self, positions: Positions) -> tuple[Tensor, Report]:
         """The loss, and sums to report: "log_likelihood" (for the perplexity), "correct", and others."""
         raise NotImplementedError
 
@@ -87,11 +74,10 @@ class AlignmentLossCompute(LossComputeBase):
 class TrainingLoss(AlignmentLossCompute):
     """An objective, after a warm-up."""
 
-    def __init__(
-        self, model: AlignmentModel, padding: int, smoothing: float, objective: Objective, schedule: Schedule
-    ) -> None:
-        super().__init__(model, padding, smoothing)
-        self.scheduled = ScheduledObjective(objective, schedule)
+    @property
+    def scheduled(self) -> ScheduledObjective:
+        """The objective with its schedule."""
+        return self.attention.scheduled
 
     @property
     def step(self) -> int:
@@ -102,26 +88,24 @@ class TrainingLoss(AlignmentLossCompute):
     def step(self, step: int) -> None:
         self.scheduled.step = step
 
-    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
+    def evaluate(self, positions: Positions) -> tuple[Tensor, Report]:
         """See the base class. The perplexity is that of the bound."""
-        return self.scheduled(positions, emitter)
+        outcome = self.attention.evaluate(positions)
+        return outcome.total, outcome.sums
 
 
 class ValidationLoss(AlignmentLossCompute):
     """The perplexity a model has at test time; with all alignments at hand, its bound as well."""
 
-    def __init__(
-        self, model: AlignmentModel, padding: int, objective: Objective, test_attention: TestAttention
-    ) -> None:
+    def __init__(self, model: AlignmentModel, padding: int, mixture: Mixture) -> None:
         super().__init__(model, padding)
-        self.objective, self.test_attention = objective, test_attention
+        self.mixture = mixture
 
     @torch.no_grad()
-    def evaluate(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
+    def evaluate(self, positions: Positions) -> tuple[Tensor, Report]:
         """See the base class."""
-        inference = Inference(positions, emitter, self.objective)
-        enumerates = self.test_attention.enumerates
-        found = inference.mixture(self.test_attention)
+        inference = self.attention.inference(positions)
+        found = inference.mixture(self.mixture)
         total = found.log_marginal.sum()
         report = {
             "log_likelihood": total,
@@ -130,48 +114,33 @@ class ValidationLoss(AlignmentLossCompute):
             "prior_information": mutual_information(positions, inference.prior.probs).sum(),
             "uniform_entropy": uniform_entropy(positions.prior).sum(),
         }
-        if self.test_attention.kind != "soft":
-            report["soft_log_likelihood"] = soft_marginals(positions, emitter).log_marginal.sum()
-        if enumerates and positions.posterior is not None:
+        if self.mixture.name != "soft":
+            soft = inference.emitter.soft_marginals(positions)
+            report["soft_log_likelihood"] = soft.log_marginal.sum()
+        if self.mixture.enumerates and positions.posterior is not None:
             report |= {name: values.sum() for name, values in inference.bound().items()}
             report["posterior_information"] = mutual_information(positions, inference.posterior.probs).sum()
         return -total, report
 
 
-def real_positions(trace: Trace, gold: Tensor, padding: int) -> Positions:
-    """Take the padding out of a batch: T x N positions -> R."""
-    flat_gold = gold.flatten()  # T*N
-    place = flat_gold.ne(padding).nonzero().squeeze(1)  # R
-
-    def rows(tensor: Tensor) -> Tensor:
-        return tensor.flatten(0, 1).index_select(0, place)
-
-    return Positions(
-        queries=rows(trace.queries),
-        contexts=rows(trace.contexts),
-        prior=rows(trace.prior),
-        posterior=None if trace.posterior is None else rows(trace.posterior),
-        memory=trace.memory,
-        place=place,
-        steps=len(gold),
-        gold=flat_gold.index_select(0, place),
-    )
-
-
-def external_posterior(links: Tensor, prior: Tensor, smoothing: float) -> Tensor:
-    """A posterior's scores from given links.
+def external_posterior(links: Tensor, prior: Tensor, smoothing: float, null: bool = False) -> Tensor:
+    """A posterior's scores from given links: N x T x S.
 
     A target word with links has 1 - smoothing spread over them and smoothing over all source
-    words; a word without any (the end of the sentence, say) has a uniform posterior.
+    words; a word without any (the end of the sentence, say) has a uniform posterior or, where there
+    is a NULL position, is linked to it.
 
     Args:
         links: L x 3, each (sentence, target position counted from 1, source position).
-        prior: T x N x S, minus infinity where the source is padding.
+        prior: N x T x S, minus infinity where the source is padding.
         smoothing: above 0.
+        null: the last source position is NULL.
     """
     real = prior != float("-inf")
     linked = torch.zeros_like(prior)
-    linked[links[:, 1] - 1, links[:, 0], links[:, 2]] = 1.0
+    linked[links[:, 0], links[:, 1] - 1, links[:, 2]] = 1.0
+    if null:
+        linked[:, :, -1] = (linked.sum(-1) == 0).to(linked.dtype)
     uniform = real / real.sum(-1, keepdim=True)
     count = linked.sum(-1, keepdim=True)
     probs = torch.where(
@@ -191,11 +160,10 @@ def build_alignment_loss(
 
 def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> AlignmentLossCompute:
     padding = tgt_field.vocab.stoi[tgt_field.pad_token]
-    objective = build_objective(opt)
     if not train:
-        return ValidationLoss(model, padding, objective, test_attention_of(opt, opt.attention))
+        return ValidationLoss(model, padding, mixture_of(opt, model.decoder.attention.objective))
     describe(opt)
-    return TrainingLoss(model, padding, opt.label_smoothing, objective, schedule_of(opt))
+    return TrainingLoss(model, padding)
 
 
 def describe(opt: Any) -> None:

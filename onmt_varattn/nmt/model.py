@@ -11,28 +11,26 @@ from onmt.utils.misc import use_gpu
 from onmt.utils.parse import ArgumentParser
 from torch import Tensor, nn
 
+from onmt_varattn.attention import mixture_of
 from onmt_varattn.checkpoints.fitting import check_finite, check_fit, taken_from
 from onmt_varattn.errors import UserError
+from onmt_varattn.latent.attention import flat_posterior
+from onmt_varattn.modules import Posterior, Trace
 from onmt_varattn.nmt import checkpoint as checkpoints
 from onmt_varattn.nmt import stock
-from onmt_varattn.nmt.decoder import Alternatives, AttentionDecoder, KMax, Samples, Trace, exact, soft
+from onmt_varattn.nmt.decoder import AttentionDecoder
 from onmt_varattn.nmt.generator import MixtureGenerator
-from onmt_varattn.nmt.posterior import Posterior
 from onmt_varattn.opts import check_test
-
-DECODING_SAMPLES = 10  # of a Dirichlet prior, unless said otherwise
 
 
 class AlignmentModel(NMTModel):
     """Encoder, attention decoder, and for some objectives a posterior.
 
-    What the objective computes is the loss's business, not the model's.
-
     Args:
         encoder: OpenNMT's.
         decoder: ours.
         posterior: the inference network; never asked in translation.
-        flat_posterior: have a uniform posterior in its place (to be refined).
+        has_flat_posterior: have a uniform posterior in its place (to be refined).
         attention: the name of the objective that it is trained with.
     """
 
@@ -43,11 +41,11 @@ class AlignmentModel(NMTModel):
         encoder: nn.Module,
         decoder: AttentionDecoder,
         posterior: Posterior | None = None,
-        flat_posterior: bool = False,
+        has_flat_posterior: bool = False,
         attention: str = "soft",
     ) -> None:
         super().__init__(encoder, decoder)
-        self.posterior, self.flat_posterior, self.attention = posterior, flat_posterior, attention
+        self.posterior, self.has_flat_posterior, self.attention = posterior, has_flat_posterior, attention
 
     def forward(
         self, src: Tensor, tgt: Tensor, lengths: Tensor, bptt: bool = False, with_align: bool = False
@@ -68,15 +66,13 @@ class AlignmentModel(NMTModel):
             words = tgt[1:]
             padding = self.decoder.embeddings.word_padding_idx
             trace.posterior = self.posterior(
-                self.encoder.embeddings(src[: len(memory_bank)]),  # the encoder drops needless padding
+                self.encoder.embeddings(src[: len(memory_bank)]).transpose(0, 1),  # without needless padding
                 lengths,
-                self.decoder.embeddings(words),
+                self.decoder.embed(words),
                 words[:, :, 0].ne(padding).sum(0),
             )
-        elif self.flat_posterior:
-            trace.posterior = torch.zeros_like(trace.prior).masked_fill(
-                trace.prior == float("-inf"), float("-inf")
-            )
+        elif self.has_flat_posterior:
+            trace.posterior = flat_posterior(trace.prior)
         return trace, {}
 
 
@@ -100,8 +96,15 @@ def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
         target_embeddings.word_lut.weight = source_embeddings.word_lut.weight
     posterior = None
     if opt.posterior in ("amortized", "savi"):
-        posterior = Posterior.from_opt(
-            opt, source_embeddings.embedding_size, target_embeddings.embedding_size
+        posterior = Posterior(
+            source_embeddings.embedding_size,
+            target_embeddings.embedding_size,
+            kind=opt.posterior_rnn,
+            rnn_type=opt.rnn_type,
+            size=opt.posterior_rnn_size,
+            layers=opt.posterior_layers,
+            dropout=opt.posterior_dropout,
+            null=getattr(opt, "null_alignment", False),
         )
     decoder = AttentionDecoder.from_opt(opt, target_embeddings)
     return AlignmentModel(encoder, decoder, posterior, opt.posterior == "svi", opt.attention)
@@ -129,7 +132,7 @@ def check_parameters(model_opt: Any, fields: dict[str, Any], checkpoint: dict[st
     if model_opt.update_vocab:  # known words have their rows taken over, others are new
         needed = {name: value for name, value in needed.items() if ".embeddings." not in name}
         generator = {}
-    check_fit(needed, found, optional=("posterior.",))
+    check_fit(needed, found, optional=("posterior.", "decoder.attention.objective."))
     check_fit(generator, checkpoint["generator"])
 
 
@@ -137,6 +140,7 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
     """Put our generator in the place of OpenNMT's, and tell what a checkpoint did not fill."""
     if not isinstance(model.generator, MixtureGenerator):
         model.generator = MixtureGenerator(model.generator[0])
+        model.decoder.attention.use_output_layer(model.generator.output_layer)
     if checkpoint is not None and stock.is_stock(checkpoint):
         stock.take_over(model, checkpoint)
     elif checkpoint is not None:
@@ -176,36 +180,20 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
             raise UserError("-int8 is for the CPU; leave out -gpu")
         layers = {nn.Linear} if isinstance(model, AlignmentModel) else None  # our RNN reads its weights
         torch.ao.quantization.quantize_dynamic(model, layers, inplace=True)
-    choose_alternatives(model, opt)
+    choose_mixture(model, opt)
     return checkpoint["vocab"], model.eval(), model_opt
 
 
-def choose_alternatives(model: nn.Module, opt: Any) -> None:
-    """Have a model, or all models of an ensemble, decode as the options say."""
+def choose_mixture(model: nn.Module, opt: Any) -> None:
+    """Have a model, or all models of an ensemble, decode as the options of translation say."""
     models = list(getattr(model, "models", [model]))
     for one in models:
-        if isinstance(one, AlignmentModel):
-            one.decoder.alternatives = alternatives_of(opt, one.attention)
-        else:
+        if not isinstance(one, AlignmentModel):
             check_test(opt, None)
-
-
-def alternatives_of(opt: Any, attention: str) -> Alternatives:
-    """What decoding mixes: what the options say, or what fits the training.
-
-    Args:
-        opt: options of a translation run (or of a training run, for its validation).
-        attention: the objective the model was trained with.
-    """
-    check_test(opt, attention)
-    if opt.attention_samples is not None and (attention != "relaxed" or opt.attention_samples < 1):
-        raise UserError(
-            f"-attention_samples {opt.attention_samples} is for models trained with -attention relaxed, "
-            "and at least 1; leave it out"
-        )
-    if opt.kmax:
-        return KMax(opt.kmax)
-    if attention == "relaxed" and opt.test_attention != "soft":
-        return Samples(opt.attention_samples or DECODING_SAMPLES)
-    natural = "soft" if attention == "soft" else "exact"
-    return {"soft": soft, "exact": exact}[opt.test_attention or natural]
+            continue
+        samples = opt.attention_samples
+        if samples is not None and one.attention != "relaxed":
+            raise UserError(
+                f"-attention_samples {samples} is for models trained with -attention relaxed; leave it out"
+            )
+        one.decoder.mixture = mixture_of(opt, one.decoder.attention.objective, samples)

@@ -12,11 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onmt_varattn.attention import build_objective
-from onmt_varattn.latent.likelihood import Vocabulary
-from onmt_varattn.latent.objectives import Emitter
-from onmt_varattn.latent.prediction import Inference
-from onmt_varattn.nmt.loss import real_positions
+from onmt_varattn.latent import Inference
 from onmt_varattn.nmt.model import AlignmentModel
 
 Tokens = Sequence[str]
@@ -36,12 +32,14 @@ class Reading(Inference):
     def by_sentence(self, values: Tensor) -> list[Tensor]:
         """Split R x ... values by sentence: N of T_n x ..., the end of the sentence last.
 
-        Values over source positions (R x S) lose those that are padding: T_n x S_n.
+        Values over source positions (R x S) lose those that are padding: T_n x S_n, and if the model has
+        a NULL position T_n x (S_n + 1), NULL being the last.
         """
         sentence = self.positions.sentence.to(values.device)
         rows = [values[sentence == n] for n in range(len(self.lines))]
         if values.dim() == 2 and values.size(1) == self.positions.prior.size(1):
-            rows = [row[:, :length] for row, length in zip(rows, self.source_lengths, strict=True)]
+            real = ~self.positions.memory.padding.to(values.device)  # N x S
+            rows = [row[:, real[n]] for n, row in enumerate(rows)]
         return rows
 
 
@@ -51,16 +49,12 @@ class Reader:
     Args:
         model: with `-attention`.
         fields: the checkpoint's, with the vocabularies.
-        model_opt: the options it was trained with.
         batch_size: pairs read at a time.
     """
 
-    def __init__(
-        self, model: AlignmentModel, fields: dict[str, Any], model_opt: Any, batch_size: int = 32
-    ) -> None:
+    def __init__(self, model: AlignmentModel, fields: dict[str, Any], batch_size: int = 32) -> None:
         self.model, self.batch_size = model, batch_size
         self.fields = {side: fields[side].base_field for side in ("src", "tgt")}
-        self.objective = build_objective(model_opt)
 
     @torch.no_grad()
     def read(self, pairs: Sequence[tuple[Tokens, Tokens]]) -> Iterator[Reading]:
@@ -74,7 +68,7 @@ class Reader:
             yield self._read([(i, *pairs[i]) for i in order[start : start + self.batch_size]])
 
     def _read(self, batch: list[tuple[int, Tokens, Tokens]]) -> Reading:
-        device = self.model.generator.vocabulary.weight.device
+        device = self.model.generator.output_layer.weight.device
         tgt_field = self.fields["tgt"]
         framed = [[tgt_field.init_token, *target, tgt_field.eos_token] for _, _, target in batch]
         src = self._indices("src", [source for _, source, _ in batch], device)
@@ -82,14 +76,14 @@ class Reader:
         lengths = [len(source) for _, source, _ in batch]
         trace, _ = self.model(src, tgt, torch.tensor(lengths, device=device))
         padding = tgt_field.vocab.stoi[tgt_field.pad_token]
-        vocabulary = self.model.generator.vocabulary
+        gold, attention = tgt[1:, :, 0].t(), self.model.decoder.attention
         return Reading(
             lines=[i for i, _, _ in batch],
             source_lengths=lengths,
             target_lengths=[len(target) - 1 for target in framed],
-            positions=real_positions(trace, tgt[1:, :, 0], padding),
-            emitter=Emitter(self.model.decoder.emission, Vocabulary(vocabulary.weight, vocabulary.bias)),
-            objective=self.objective,
+            positions=trace.positions(gold, gold != padding),
+            emitter=attention.emitter(),
+            objective=attention.objective,
         )
 
     def _indices(self, side: str, lines: Sequence[Tokens], device: torch.device) -> Tensor:

@@ -22,10 +22,10 @@ _FED_BACK = "decoder.rnn.layers.0.weight_ih"
 
 # Of a score: its name in OpenNMT-py, its name here.
 _RENAMED = {
-    "linear_query.weight": "score.query.weight",
-    "linear_query.bias": "score.query.bias",
-    "linear_context.weight": "score.memory.weight",
-    "v.weight": "score.weight.weight",
+    "linear_query.weight": "attention.score.query.weight",
+    "linear_query.bias": "attention.score.query.bias",
+    "linear_context.weight": "attention.score.memory.weight",
+    "v.weight": "attention.score.weight.weight",
 }
 
 # How the log calls a parameter, by the beginning of its name; the first that fits.
@@ -34,9 +34,10 @@ _PARTS = {
     "decoder.embeddings.": "embeddings",
     "encoder.": "encoder",
     "decoder.rnn.": "decoder RNN",
-    "decoder.score.": "attention score",
-    "decoder.emission.": "emission",
-    "generator.": "vocabulary",
+    "decoder.attention.score.": "attention score",
+    "decoder.attention.readout.": "readout",
+    "decoder.attention.": "baseline and NULL position",
+    "generator.": "output layer",
     "posterior.": "posterior",
 }
 
@@ -52,11 +53,13 @@ def translate(stock: dict[str, Tensor]) -> dict[str, Tensor]:
     attention = {name[len(_ATTENTION) :]: value for name, value in stock.items() if name not in ours}
     out = attention.pop("linear_out.weight")  # D x (M + D)
     size = len(out)
-    ours["decoder.emission.context.weight"], ours["decoder.emission.query.weight"] = out.split(size, 1)
-    ours["decoder.emission.query.bias"] = attention.pop("linear_out.bias", out.new_zeros(size))
+    ours["decoder.attention.readout.context.weight"], ours["decoder.attention.readout.query.weight"] = (
+        out.split(size, 1)
+    )
+    ours["decoder.attention.readout.query.bias"] = attention.pop("linear_out.bias", out.new_zeros(size))
     for name, value in attention.items():
         if name == "linear_in.weight":  # (W q)' x there, q' (W x) here
-            ours["decoder.score.memory.weight"] = value.t()
+            ours["decoder.attention.score.memory.weight"] = value.t()
         else:
             ours[f"decoder.{_RENAMED[name]}"] = value
     return ours
@@ -74,7 +77,7 @@ def take_over(model: Any, checkpoint: dict[str, Any]) -> None:
     anew: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
         part = next(part for start, part in _PARTS.items() if name.startswith(start))
-        if part in ("embeddings", "vocabulary"):
+        if part in ("embeddings", "output layer"):
             taken[part] += parameter.numel()
         elif name not in translated:
             anew[part] += parameter.numel()

@@ -205,6 +205,7 @@ class Trainer(onmt.Trainer):
         )
         finite = all(math.isfinite(stats.loss) for stats in computed)
         news = self._exchange(stop.signal, left_out, finite, computed)
+        self._share_averages()
         self.world.sum_gradients(self._trained, news.present)
         if 0 < news.left_out < normalization:
             for parameter in self._trained:
@@ -288,6 +289,12 @@ class Trainer(onmt.Trainer):
             present=[count > 0 for count in present],
             watched=watched,
         )
+
+    def _share_averages(self) -> None:
+        """Have running averages of an objective be the same in all processes: their mean."""
+        if self.world.size > 1 and isinstance(self.train_loss, TrainingLoss):
+            for average in self.train_loss.attention.objective.buffers():
+                average.copy_(self.world.sum(average.double().view(1)).view(()) / self.world.size)
 
     def _leave_out(self, step: int, shares: list[Share], reason: str, news: News) -> None:
         """Count and report a step that was not taken; give up if there are too many in a row."""
@@ -430,7 +437,6 @@ class Trainer(onmt.Trainer):
             "versions": versions(),
         }
         if isinstance(self.train_loss, TrainingLoss):
-            state["carried"] = self.world.gather(self.train_loss.scheduled.carried())
             state["start"] = self.train_loss.scheduled.start_state()
         if self.moving_average:  # which takes the parameters' place in the checkpoint
             state["parameters"] = [parameter.detach().clone() for parameter in self.model.parameters()]
@@ -448,8 +454,6 @@ class Trainer(onmt.Trainer):
             logger.warning("%d processes go on with what %d began.", self.world.size, len(streams))
         data.load_state_dict(state["data"])
         if isinstance(self.train_loss, TrainingLoss):
-            if rank < len(state.get("carried", [])):
-                self.train_loss.scheduled.take_up(state["carried"][rank])
             load_start(self.train_loss.scheduled, state.get("start"))
         if len(streams) == self.world.size:
             self.report_stats.load_state_dict(json.loads(state["reports"][rank]))

@@ -115,7 +115,7 @@ class ServedModel(ServerModel):
             elif self._loaded is None:
                 self._loaded = self._read()
             loaded = self._loaded
-            self._choose_alternatives(loaded.model)  # or refuse the options
+            self._choose_mixture(loaded.model)  # or refuse the options
             self.translator = loaded.translator(self.opt)
             self.reset_unload_timer()
         self.load_time = time.perf_counter() - start
@@ -148,7 +148,7 @@ class ServedModel(ServerModel):
         """
         self.load_if_needed()
         if self.ct2_model is None:
-            self._choose_alternatives(self.translator.model)  # a clone may have chosen others
+            self._choose_mixture(self.translator.model)  # a clone may have chosen others
         try:
             return super().run(inputs)
         except BaseException as error:
@@ -175,10 +175,10 @@ class ServedModel(ServerModel):
         opt = None if self._loaded is None else self._loaded.model_opt
         return opt.heads if opt is not None and opt.encoder_type == "transformer" else 0
 
-    def _choose_alternatives(self, model: nn.Module) -> None:
-        from onmt_varattn.nmt.model import choose_alternatives
+    def _choose_mixture(self, model: nn.Module) -> None:
+        from onmt_varattn.nmt.model import choose_mixture
 
-        choose_alternatives(model, self.opt)
+        choose_mixture(model, self.opt)
 
     def sentence(self, item: dict[str, Any]) -> dict[str, Any]:
         """A client's sentence, without what OpenNMT stumbles over.

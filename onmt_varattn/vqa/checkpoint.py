@@ -6,21 +6,25 @@ from typing import Any
 import torch
 
 from onmt_varattn import checkpoints, saving
+from onmt_varattn.attention import build_attention
 from onmt_varattn.checkpoints.fitting import (
     check_finite,
     check_fit,
     check_sizes,
     mapping_of,
     parameters_of,
+    rename,
+    take_average,
     taken_from,
 )
 from onmt_varattn.checkpoints.options import typed
 from onmt_varattn.checkpoints.trees import BrokenError, is_text, like, shown
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.objectives import OBJECTIVES
+from onmt_varattn.latent import OBJECTIVES
+from onmt_varattn.modules import GatedPosterior
 from onmt_varattn.opts import saved_words
 from onmt_varattn.vqa.data import Data
-from onmt_varattn.vqa.model import AnswerModel, Sizes
+from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
 from onmt_varattn.vqa.opts import resolve, train_opts
 from onmt_varattn.vqa.words import WordList
@@ -48,6 +52,7 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
         if part not in content:
             raise UserError(f"{path}: not a visual question answering model: it has no '{part}'")
     with taken_from(path, "a model"):
+        upgrade(content)
         parameters, vqa = parameters_of(content, "model"), _knowledge(content["vqa"])
         parser = _parser()
         given = typed(content["opt"], parser, saved_words())
@@ -60,6 +65,20 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
         check_fit(model.state_dict(), parameters, exactly=True)
         rest = {part: mapping_of(content, part) for part in ("optim", "training")}
     return {"path": path, "vqa": vqa, "model": parameters, "opt": vars(opt), **rest}
+
+
+# Beginnings of names in version 0.1, and what they are now.
+_RENAMED = {
+    "score.": "attention.score.",
+    "emission.": "attention.readout.",
+    "vocabulary.": "attention.words.",
+}
+
+
+def upgrade(content: dict[str, Any]) -> None:
+    """Bring a checkpoint of version 0.1 to the names of now."""
+    rename(content, "model", _RENAMED)
+    take_average(content, "attention.objective.baseline.average")
 
 
 def _parser() -> ArgumentParser:
@@ -84,18 +103,17 @@ def _knowledge(saved: Any) -> dict[str, Any]:
 
 def build_model(opt: Any, words: int, answers: int, features: int) -> AnswerModel:
     """The model that the options ask for."""
-    sizes = Sizes(
-        words=words,
-        answers=answers,
-        features=features,
-        embedding=opt.word_vec_size,
-        query=opt.rnn_size,
-        layers=opt.layers,
-        attention=opt.attention_size,
-        answer_embedding=opt.answer_vec_size,
+    size = opt.rnn_size
+    embeddings = torch.nn.Embedding(words, opt.word_vec_size, padding_idx=0)
+    between = opt.dropout if opt.layers > 1 else 0.0
+    reader = torch.nn.LSTM(opt.word_vec_size, size, opt.layers, batch_first=True, dropout=between)
+    attention = build_attention(
+        opt, size, features, words=answers, attention_size=opt.attention_size, dropout=opt.dropout
     )
-    has_network = OBJECTIVES[opt.attention].has_posterior and opt.posterior != "svi"
-    return AnswerModel(sizes, opt.global_attention, opt.dropout, has_network)
+    posterior = None
+    if OBJECTIVES[opt.attention].has_posterior and opt.posterior != "svi":
+        posterior = GatedPosterior(answers, opt.answer_vec_size, features, size, opt.attention_size)
+    return AnswerModel(embeddings, reader, attention, posterior, opt.dropout)
 
 
 def known(data: Data) -> dict[str, Any]:

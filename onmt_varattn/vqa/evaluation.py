@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent.objectives import Objective
-from onmt_varattn.latent.prediction import Inference, TestAttention
+from onmt_varattn.latent import Inference, Mixture
 from onmt_varattn.vqa.answers import accuracy
 from onmt_varattn.vqa.batches import read_ahead
 from onmt_varattn.vqa.data import Batch, Part, fixed_labels
@@ -18,17 +17,6 @@ from onmt_varattn.vqa.gold import BoxScores
 from onmt_varattn.vqa.model import AnswerModel
 
 LABEL_SEED = 1  # of the label that a question has whenever it is not trained on
-
-
-def way_of(k: int) -> str:
-    """What a K-max test is called; 0 stands for all boxes."""
-    return f"kmax{k}" if k else "exact"
-
-
-def test_of(way: str) -> TestAttention:
-    """The test that a name stands for: exact, soft, kmax5."""
-    kind = way.rstrip("0123456789")
-    return TestAttention("exact", int(way.removeprefix("kmax"))) if kind == "kmax" else TestAttention(way)
 
 
 @dataclass
@@ -51,10 +39,9 @@ class Evaluation:
 @torch.no_grad()
 def measure(
     model: AnswerModel,
-    objective: Objective,
     part: Part,
     answers: Sequence[str],
-    ways: Mapping[str, TestAttention],
+    ways: Mapping[str, Mixture],
     batches: Iterable[Batch],
     exact_posterior: bool = True,
     box_scores: BoxScores | None = None,
@@ -63,7 +50,6 @@ def measure(
 
     Args:
         model: in evaluation mode.
-        objective: it was trained with; gives the posterior.
         part: that the batches are of.
         answers: that the model can give.
         ways: by name.
@@ -75,8 +61,7 @@ def measure(
     found = Evaluation()
     scores: dict[str, dict[str, list[float]]] = {way: {} for way in ways}
     for batch in batches:
-        positions = model(batch, flat_posterior=objective.has_posterior)
-        inference = Inference(positions, model.emitter(), objective, every_word=True)
+        inference = model.attention.inference(model(batch), every_word=True)
         asked = _ask(inference, part, batch, ways, exact_posterior)
         if box_scores is not None:
             box_scores.add(inference, part.columns.question[batch.index].tolist(), batch.gold.tolist())
@@ -126,7 +111,7 @@ def _ask(
     inference: Inference,
     part: Part,
     batch: Batch,
-    ways: Mapping[str, TestAttention],
+    ways: Mapping[str, Mixture],
     exact_posterior: bool,
 ) -> _Asked:
     labelled = batch.gold >= 0

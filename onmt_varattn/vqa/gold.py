@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import read_bytes
-from onmt_varattn.latent.prediction import Inference
+from onmt_varattn.latent import Inference
 from onmt_varattn.vqa.answers import normalise
 
 KINDS = ("prior", "posterior", "exact")  # of distributions over boxes

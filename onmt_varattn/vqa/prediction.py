@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onmt_varattn.attention import build_objective
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.prediction import Inference, TestAttention
+from onmt_varattn.latent import Inference, Mixture
 from onmt_varattn.vqa.checkpoint import Trained
 from onmt_varattn.vqa.data import Batch
 from onmt_varattn.vqa.features import Regions
@@ -50,7 +49,7 @@ class Answers:
 
 
 @torch.no_grad()
-def predict(trained: Trained, question: str, regions: Regions, top: int, test: TestAttention) -> Answers:
+def predict(trained: Trained, question: str, regions: Regions, top: int, test: Mixture) -> Answers:
     """Answer a question about an image.
 
     Raises:
@@ -64,13 +63,12 @@ def predict(trained: Trained, question: str, regions: Regions, top: int, test: T
         raise UserError(
             f"image {regions.image}: features of size {size}, where {trained.path} has {trained.feature_size}"
         )
-    objective = build_objective(trained.opt)
     mixture = _infer(trained, words, regions, torch.zeros(1, dtype=torch.int64)).mixture(test)
     assert mixture.log_probs is not None
     log_probs = mixture.log_probs[0]
     best = log_probs.topk(min(top, len(log_probs)))
     inference = _infer(trained, words, regions, best.indices.cpu())
-    posterior = inference.posterior if objective.has_posterior else None
+    posterior = inference.posterior
     answers = [
         Answer(
             trained.answers[index],
@@ -97,9 +95,7 @@ def _infer(trained: Trained, words: list[str], regions: Regions, gold: Tensor) -
         padding=torch.zeros(count, len(features), dtype=torch.bool),
         gold=gold,
     )
-    objective = build_objective(trained.opt)
-    positions = trained.model(batch.to(trained.device), flat_posterior=objective.has_posterior)
-    return Inference(positions, trained.model.emitter(), objective, every_word=True)
+    return trained.model.attention.inference(trained.model(batch.to(trained.device)), every_word=True)
 
 
 def _numbers(values: Tensor) -> np.ndarray:

@@ -13,7 +13,6 @@ import torch
 
 from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.errors import StoppedError, TrainingError
-from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.metrics import MetricsFile, means
 from onmt_varattn.randomness import model_stream, set_model_stream
 from onmt_varattn.signals import StopRequest
@@ -53,7 +52,6 @@ class Trainer:
 
     Args:
         model: on its device.
-        loss: the objective, with its schedule.
         optimizer: of the model.
         batches: what each step sees.
         validate: measures the model; "nll" among its results decides what is best.
@@ -65,7 +63,6 @@ class Trainer:
     def __init__(
         self,
         model: AnswerModel,
-        loss: ScheduledObjective,
         optimizer: Optimizer,
         batches: Batches,
         validate: Callable[[], dict[str, float]],
@@ -73,7 +70,8 @@ class Trainer:
         opt: Any,
         writer: Any = None,
     ) -> None:
-        self.model, self.loss, self.optimizer, self.batches = model, loss, optimizer, batches
+        self.model, self.optimizer, self.batches = model, optimizer, batches
+        self.loss = loss = model.attention.scheduled
         self.validate, self.saver, self.opt, self.writer = validate, saver, opt, writer
         self.device = next(model.parameters()).device
         self.metrics = None if opt.metrics_file == "none" else MetricsFile(opt.metrics_file)
@@ -123,11 +121,10 @@ class Trainer:
         """One step of the optimiser, or none if it would do harm."""
         step = self.loss.step = self.optimizer.step + 1
         self.optimizer.zero_grad()
-        objective = self.loss.objective
-        positions = self.model(batch, flat_posterior=objective.has_posterior)
-        loss, report = self.loss(positions, self.model.emitter())
+        outcome = self.model.attention.evaluate(self.model(batch))
+        report = outcome.sums
         names = list(report)
-        (loss / len(batch.index)).backward()
+        outcome.loss.backward()
         values = torch.stack([report[name].double() for name in names]).tolist()
         self._watched = [0.0] * len(self.loss.watched)
         if not math.isfinite(sum(values)):
@@ -284,7 +281,6 @@ class Trainer:
         return {
             **state,
             "stream": model_stream(self.device),
-            "carried": self.loss.carried(),
             "contents": dict(self.contents),
         }
 
@@ -295,7 +291,6 @@ class Trainer:
         if not is_count(self.progress.best["step"]):
             raise BrokenError("its best step is damaged")
         set_model_stream(state["stream"], self.device)
-        self.loss.take_up(state["carried"])
         end, best = self.loss.warm_up_end or 0, self.progress.best["step"]
         if 0 < best <= end < self.optimizer.step + 1:  # version 0.1 forgot it later
             self._begin_objective("The warm-up is over")

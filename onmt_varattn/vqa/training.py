@@ -11,13 +11,11 @@ import torch
 
 from onmt_varattn import runs
 from onmt_varattn.allocator import keep_freed_memory
-from onmt_varattn.attention import after_warm_up, build_objective, schedule_of, test_attention_of
+from onmt_varattn.attention import after_warm_up, mixture_of
 from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import fingerprint
-from onmt_varattn.latent.objectives import Objective
-from onmt_varattn.latent.prediction import TestAttention
-from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.latent import SoftContext
 from onmt_varattn.saving import checkpoints_of, newest_good, remove_remains, steps_of_run
 from onmt_varattn.vqa import checkpoint
 from onmt_varattn.vqa.batches import Batches
@@ -60,7 +58,6 @@ def build(opt: Any, data: Data, unset: Set[str] = frozenset()) -> Trainer:
     device = torch.device("cuda", opt.gpu_ranks[0]) if opt.gpu_ranks else torch.device("cpu")
     model = build_model(opt, data, found).to(device)
     optimizer = Optimizer(model.parameters(), opt)
-    objective = build_objective(opt)
     train_part, valid_part = data.part("train"), data.part("valid")
     for name, part in (("training", train_part), ("validation", valid_part)):
         if not len(part.labelled):
@@ -68,14 +65,13 @@ def build(opt: Any, data: Data, unset: Set[str] = frozenset()) -> Trainer:
     describe(opt, model, data, len(train_part.labelled), len(train_part))
 
     def validate() -> dict[str, float]:
-        return validation(model, objective, valid_part, data, opt, device)
+        return validation(model, valid_part, data, opt, device)
 
     saver = checkpoint.Saver(
         opt.save_model, opt.keep_checkpoint, model, opt, optimizer, checkpoint.known(data)
     )
     trainer = Trainer(
         model,
-        ScheduledObjective(objective, schedule_of(opt)),
         optimizer,
         Batches(train_part, opt.batch_size, opt.seed),
         validate,
@@ -160,15 +156,13 @@ def build_model(opt: Any, data: Data, found: dict[str, Any] | None) -> AnswerMod
     return model
 
 
-def validation(
-    model: AnswerModel, objective: Objective, part: Any, data: Data, opt: Any, device: torch.device
-) -> dict[str, float]:
+def validation(model: AnswerModel, part: Any, data: Data, opt: Any, device: torch.device) -> dict[str, float]:
     """NLL and VQA accuracy as the model is used at test time; with all boxes mixed, its bound as well."""
-    ways = {"test": test_attention_of(opt, opt.attention)}
-    if ways["test"].kind != "soft":
-        ways["soft"] = TestAttention("soft")  # what the warm-up trains
+    ways = {"test": mixture_of(opt, model.attention.objective)}
+    if ways["test"].name != "soft":
+        ways["soft"] = SoftContext()  # what the warm-up trains
     batches = labelled_batches(part, opt.valid_batch_size, device)
-    found = measure(model, objective, part, data.answers, ways, batches, exact_posterior=False)
+    found = measure(model, part, data.answers, ways, batches, exact_posterior=False)
     soft = {"soft_ppl": math.exp(min(found.nll["soft"], 100))} if "soft" in ways else {}
     return {
         "questions": found.labelled,

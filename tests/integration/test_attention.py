@@ -349,9 +349,7 @@ def test_bad_alignments_are_refused(toy, tmp_path, content, words, capsys):
 
 def test_gold_scores_are_exact_log_likelihoods(data, toy, tmp_path):
     """translate -tgt against the validation loss on the same sentences."""
-    from onmt_varattn.latent.objectives import Emitter
-    from onmt_varattn.latent.prediction import TestAttention
-    from onmt_varattn.nmt.loss import Vocabulary, real_positions
+    from onmt_varattn.latent import Exact
 
     path = run(data, tmp_path, "-attention marginal")
     log = tmp_path / "translate.log"
@@ -377,10 +375,9 @@ def test_gold_scores_are_exact_log_likelihoods(data, toy, tmp_path):
         )
         with torch.no_grad():
             trace, _ = loaded.model(src, tgt, torch.tensor([len(src)]))
-        positions = real_positions(trace, tgt[1:, :, 0], padding=1)
-        vocabulary = loaded.model.generator.vocabulary
-        emitter = Emitter(loaded.model.decoder.emission, Vocabulary(vocabulary.weight, vocabulary.bias))
-        total += TestAttention("exact").marginals(positions, emitter).log_marginal.sum().item()
+        words = tgt[1:, :, 0].t()
+        inference = loaded.model.decoder.attention.inference(trace.positions(words, words != 1))
+        total += inference.mixture(Exact()).log_marginal.sum().item()
     assert gold == pytest.approx(total, abs=1e-2)
 
 

@@ -17,7 +17,7 @@ MESSAGE = "bad.pt: 2 of its parameters are not finite numbers"
 def bad(model, tmp_path_factory):
     """A model with a weight that is no number, and one that is infinite."""
     loaded = checkpoint.load(str(model))
-    weight = loaded["model"]["decoder.emission.query.weight"]
+    weight = loaded["model"]["decoder.attention.readout.query.weight"]
     weight[0, 0], weight[0, 1] = math.nan, math.inf
     path = tmp_path_factory.mktemp("bad") / "bad.pt"
     checkpoint.write(loaded, str(path))

@@ -119,7 +119,7 @@ def test_a_run_resumed_without_averages_goes_on_from_its_parameters(data, tmp_pa
     saved = [checkpoint.load(f"{tmp_path}/m_step_{step}.pt") for step in (20, 27, 36)]
     assert "parameters" in saved[0]["training"]
     assert "parameters" not in saved[1]["training"]
-    name = "decoder.score.query.weight"
+    name = "decoder.attention.score.query.weight"
     assert not torch.equal(saved[1]["model"][name], saved[2]["model"][name])
 
 

@@ -32,10 +32,10 @@ def test_checkpoints_are_written_and_hold_the_text_processing(model, data):
 
 def test_sizes_are_independent(model):
     shapes = {name: tuple(value.shape) for name, value in parameters(model).items()}
-    assert shapes["decoder.score.memory.weight"] == (20, 32)
-    assert shapes["decoder.score.query.weight"] == (20, 36)
+    assert shapes["decoder.attention.score.memory.weight"] == (20, 32)
+    assert shapes["decoder.attention.score.query.weight"] == (20, 36)
     assert shapes["decoder.rnn.layers.0.weight_ih"] == (144, 24 + 32)
-    assert shapes["decoder.emission.context.weight"] == (36, 32)
+    assert shapes["decoder.attention.readout.context.weight"] == (36, 32)
     assert shapes["encoder.rnn.weight_ih_l0_reverse"] == (64, 24)
 
 

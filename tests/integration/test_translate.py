@@ -239,7 +239,7 @@ def test_average_and_release_keep_what_translation_needs(model, source, tmp_path
     earlier = model.parent / "soft_step_150.pt"
     average, released = tmp_path / "average.pt", tmp_path / "released.pt"
     assert call(average_models.main, "-models", earlier, model, "-output", average) == 0
-    name = "decoder.emission.query.weight"
+    name = "decoder.attention.readout.query.weight"
     values = [checkpoint.load(str(path))["model"][name] for path in (earlier, model, average)]
     assert values[2].allclose((values[0] + values[1]) / 2, atol=1e-7)
     assert call(release_model.main, "-model", model, "-output", released) == 0

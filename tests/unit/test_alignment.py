@@ -2,7 +2,7 @@
 
 import torch
 
-from onmt_varattn.latent.alignment import MINUS_INFINITY, Categorical, Dirichlet
+from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical, Dirichlet
 
 LENGTHS = (5, 3, 1)
 

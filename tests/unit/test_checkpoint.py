@@ -184,9 +184,14 @@ def test_a_checkpoint_of_another_model_does_not_pass_for_this_one():
     import onmt.model_builder
 
     saved = small_checkpoint()
-    del saved["model"]["decoder.emission.query.weight"], saved["model"]["decoder.score.query.bias"]
+    del (
+        saved["model"]["decoder.attention.readout.query.weight"],
+        saved["model"]["decoder.attention.score.query.bias"],
+    )
     opt = models.options(models.SMALL)
-    with pytest.raises(UserError, match=r"does not fit .* decoder\.emission\.query\.weight \(nor 1 more\)"):
+    with pytest.raises(
+        UserError, match=r"does not fit .* decoder\.attention\.readout\.query\.weight \(nor 1 more\)"
+    ):
         onmt.model_builder.build_base_model(opt, models.fields(), False, saved)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from onmt.utils.misc import tile
 
-from onmt_varattn.nmt.decoder import KMax, Samples, exact
+from onmt_varattn.latent import Exact, KMax, Samples
 from tests import models
 
 FLAGS = [
@@ -48,11 +48,9 @@ def mixture_exact(model, query, p, memory, keep=None):
 
 
 def logits(model, query, context):
-    emission, vocabulary = model.decoder.emission, model.generator.vocabulary
-    state = torch.tanh(
-        emission.query.weight @ query + emission.query.bias + emission.context.weight @ context
-    )
-    return vocabulary.weight @ state + vocabulary.bias
+    readout, output = model.decoder.attention.readout, model.generator.output_layer
+    state = torch.tanh(readout.query.weight @ query + readout.query.bias + readout.context.weight @ context)
+    return output.weight @ state + output.bias
 
 
 def plain_decode(model, opt, source, words, mixture=mixture_soft):
@@ -77,8 +75,8 @@ def plain_decode(model, opt, source, words, mixture=mixture_soft):
         for layer, cell in enumerate(decoder.rnn.layers):
             h[layer], c[layer] = step(cell, x, h[layer], c[layer])
             x = h[layer]
-        keys = decoder.score.keys(memory.unsqueeze(0))
-        scores = decoder.score(x.view(1, 1, -1), keys)[0, 0]
+        keys = decoder.attention.score.keys(memory.unsqueeze(0))
+        scores = decoder.attention.score(x.view(1, 1, -1), keys)[0, 0]
         p = torch.softmax(scores, 0)
         context = sum(p[i] * memory[i] for i in range(len(memory)))
         log_probs.append(mixture(model, x, p, memory))
@@ -106,19 +104,19 @@ def test_decoder_equals_a_plain_loop(flags):
         assert (attention[: t + 1, n, s:] == 0).all()
 
 
-ALTERNATIVES = {
-    "exact": (exact, mixture_exact),
+MIXTURES = {
+    "exact": (Exact(), mixture_exact),
     "kmax 1": (KMax(1), partial(mixture_exact, keep=1)),
     "kmax 2": (KMax(2), partial(mixture_exact, keep=2)),
     "kmax 99": (KMax(99), mixture_exact),
 }
 
 
-@pytest.mark.parametrize("name", ALTERNATIVES)
+@pytest.mark.parametrize("name", MIXTURES)
 def test_mixtures_over_alignments_equal_a_plain_loop(name, monkeypatch):
     monkeypatch.setattr("onmt_varattn.nmt.generator.CHUNK_LOGITS", 3 * models.VOCABULARY * 5)
     model, opt = models.model()
-    model.decoder.alternatives, mixture = ALTERNATIVES[name]
+    model.decoder.mixture, mixture = MIXTURES[name]
     batch = models.batch()
     log_probs, _ = run(model, batch)
     for n, (s, t) in enumerate(((5, 4), (3, 6), (2, 2))):
@@ -127,10 +125,10 @@ def test_mixtures_over_alignments_equal_a_plain_loop(name, monkeypatch):
 
 
 @pytest.mark.parametrize("search", ["beam", "samples", "greedy"])
-@pytest.mark.parametrize("name", ALTERNATIVES)
+@pytest.mark.parametrize("name", MIXTURES)
 def test_mixtures_follow_the_search(name, search):
     model, _ = models.model()
-    model.decoder.alternatives = ALTERNATIVES[name][0]
+    model.decoder.mixture = MIXTURES[name][0]
     batch = models.batch()
     moves = SEARCHES[search]
     for found, right in zip(follow(model, batch, moves), follow_one_by_one(model, batch, moves), strict=True):
@@ -139,7 +137,7 @@ def test_mixtures_follow_the_search(name, search):
 
 def test_k_max_computes_k_states_whatever_the_source_length():
     model, _ = models.model()
-    model.decoder.alternatives = KMax(2)
+    model.decoder.mixture = KMax(2)
     for length in (4, 9):
         batch = models.batch(lengths=((length, 3),))
         source, lengths = batch.src
@@ -155,10 +153,10 @@ def test_samples_average_to_the_mixture_of_draws():
     values = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        model.decoder.alternatives = Samples(4000)
+        model.decoder.mixture = Samples(4000)
         values.append(run(model, models.batch(lengths=((4, 2),)))[0].exp())
     assert (values[0] - values[1]).abs().max() < 0.02
-    model.decoder.alternatives = Samples(1)
+    model.decoder.mixture = Samples(1)
     assert (run(model, models.batch(lengths=((4, 2),)))[0].exp() - values[0]).abs().max() > 0.001
 
 
@@ -249,7 +247,7 @@ def test_memory_follows_the_search(search, flags):
 def test_keys_are_projected_once_a_sentence_and_never_in_the_loop():
     model, _ = models.model()
     calls = []
-    model.decoder.score.memory.register_forward_hook(lambda *_: calls.append(1))
+    model.decoder.attention.score.memory.register_forward_hook(lambda *_: calls.append(1))
     batch = models.batch()
     run(model, batch)
     assert len(calls) == 1

@@ -7,7 +7,7 @@ import torch
 
 from onmt_varattn.analysis.evaluation import Measures, Scores, measure, score
 from onmt_varattn.analysis.informative import Informative
-from onmt_varattn.latent.prediction import TestAttention
+from onmt_varattn.latent import KMax
 from onmt_varattn.nmt.reading import Reader
 from tests import models
 from tests.unit.test_reading import PAIRS, brute_force
@@ -39,14 +39,16 @@ def soft_and_mixture(model, source, target):
     src = torch.tensor([stoi[0][word] for word in source]).view(-1, 1, 1)
     tgt = torch.tensor([stoi[1][word] for word in ["<s>", *target, "</s>"]]).view(-1, 1, 1)
     trace, _ = model(src, tgt, torch.tensor([len(source)]))
-    p, gold = torch.softmax(trace.prior[:, 0], -1), tgt[1:, 0]
+    p, gold = torch.softmax(trace.prior[0], -1), tgt[1:, 0]
 
     def words(context):
-        hidden = model.decoder.emission(trace.queries[:, 0], context)
-        return torch.softmax(model.generator.vocabulary(hidden), -1)
+        hidden = models.emit(model, trace.queries[0], context)
+        return torch.softmax(model.generator.output_layer(hidden), -1)
 
-    soft = words(p @ trace.memory[0])
-    mixture = sum(p[:, i, None] * words(x.expand(len(gold), -1)) for i, x in enumerate(trace.memory[0]))
+    soft = words(p @ trace.memory.vectors[0])
+    mixture = sum(
+        p[:, i, None] * words(x.expand(len(gold), -1)) for i, x in enumerate(trace.memory.vectors[0])
+    )
     return soft, mixture, gold
 
 
@@ -130,7 +132,7 @@ def test_kmax_from_what_is_enumerated_is_the_mixture_of_kmax():
     for reading in read("-attention variational")[1]:
         found = measure(reading, "variational", (1, 2, 3, 99)).log_likelihood
         for k in (1, 2, 3, 99):
-            right = reading.mixture(TestAttention("exact", k)).log_marginal
+            right = reading.mixture(KMax(k)).log_marginal
             torch.testing.assert_close(found[f"kmax{k}"], right, rtol=0, atol=1e-12)
         torch.testing.assert_close(found["kmax99"], found["exact"], rtol=0, atol=1e-12)
         best = reading.prior.probs.argmax(1, keepdim=True)
@@ -176,9 +178,9 @@ def by_many_draws(model, reading, draws):
     p, q = (torch.distributions.Dirichlet(x.exp()) for x in (positions.prior, positions.posterior))
 
     def log_f(z):  # draws x T x S -> draws x T
-        context = z @ positions.memory[0]
-        hidden = model.decoder.emission(positions.queries.expand(draws, -1, -1), context)
-        words = torch.log_softmax(model.generator.vocabulary(hidden), -1)
+        context = z @ positions.memory.vectors[0]
+        hidden = models.emit(model, positions.queries.expand(draws, -1, -1), context)
+        words = torch.log_softmax(model.generator.output_layer(hidden), -1)
         return words.gather(2, positions.gold.view(1, -1, 1).expand(draws, -1, 1)).squeeze(2)
 
     likelihood = torch.logsumexp(log_f(p.sample((draws,))), 0) - math.log(draws)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from onmt_varattn.latent.likelihood import Vocabulary
 from onmt_varattn.nmt.decoder import CandidateStates
 from onmt_varattn.nmt.generator import MixtureGenerator
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from onmt_varattn.analysis.informative import LEAST, Informative
-from onmt_varattn.latent.objectives import mutual_information, uniform_entropy
+from onmt_varattn.latent.positions import mutual_information, uniform_entropy
 from onmt_varattn.nmt.reading import Reader
 from onmt_varattn.training.health import SAME, UNIFORM
 from tests import models

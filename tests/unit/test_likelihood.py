@@ -5,23 +5,31 @@ import torch
 from onmt.utils.loss import LabelSmoothingLoss
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from onmt_varattn.latent.likelihood import Candidates, Cells, Triples, Vocabulary, marginalise, maximise
+from onmt_varattn.latent.likelihood import Candidates, Cells, OutputLayer, Pairs, marginalise, maximise
+from onmt_varattn.latent.readout import Readout
 
 R, D, V, PAD = 23, 6, 17, 1
+
+
+class Sum(Readout):
+    """The readout is taken out of the way."""
+
+    def forward(self, query_parts, context_parts):
+        return query_parts + context_parts
 
 
 def cells(states, gold):
     """One candidate a position, whose state is given: the emission is taken out of the way."""
     candidates = Candidates(contexts=torch.zeros(R, 1, 1))
-    triples = Triples.of(candidates, R, states.device)
+    pairs = Pairs.of(candidates, R, states.device)
     return Cells(
         states,
         torch.zeros(1, D, dtype=states.dtype),
         torch.zeros(R, dtype=torch.long),
-        triples,
+        pairs,
         1,
         gold,
-        lambda x: x,
+        Sum(D, D),
     )
 
 
@@ -38,8 +46,8 @@ def gold_words(states, weight, bias, gold, smoothing=0.0, unpredicted=None, chun
         seen.append((l.detach(), correct))
         return l.sum()
 
-    vocabulary = Vocabulary(weight, bias, smoothing, unpredicted)
-    loss = maximise(bound, vocabulary, cells(states, gold), (), chunk_logits)
+    output = OutputLayer(weight, bias, smoothing, unpredicted)
+    loss = maximise(bound, output, cells(states, gold), (), chunk_logits)
     l, correct = (torch.cat(parts).squeeze(1) for parts in zip(*seen, strict=True))
     return Found(loss, l, correct)
 
@@ -159,12 +167,12 @@ def test_autocast_computes_products_in_bfloat16_and_sums_in_float32():
 
 def test_a_chunk_holds_whole_positions_and_no_more_than_it_may():
     real = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]]).bool()
-    triples = Triples.of(Candidates(index=torch.arange(3).expand(5, 3), real=real), 5, real.device)
-    assert triples.position.tolist() == [0, 0, 0, 1, 2, 2, 3, 3, 3, 4]
-    assert triples.candidate.tolist() == [0, 1, 2, 0, 0, 1, 0, 1, 2, 1]
-    assert [(c.start, c.stop) for c in triples.chunks(4)] == [(0, 2), (2, 3), (3, 5)]
-    assert [(c.start, c.stop) for c in triples.chunks(1)] == [(i, i + 1) for i in range(5)]
-    assert [(c.start, c.stop) for c in triples.chunks(100)] == [(0, 5)]
+    pairs = Pairs.of(Candidates(index=torch.arange(3).expand(5, 3), real=real), 5, real.device)
+    assert pairs.position.tolist() == [0, 0, 0, 1, 2, 2, 3, 3, 3, 4]
+    assert pairs.candidate.tolist() == [0, 1, 2, 0, 0, 1, 0, 1, 2, 1]
+    assert [(c.start, c.stop) for c in pairs.chunks(4)] == [(0, 2), (2, 3), (3, 5)]
+    assert [(c.start, c.stop) for c in pairs.chunks(1)] == [(i, i + 1) for i in range(5)]
+    assert [(c.start, c.stop) for c in pairs.chunks(100)] == [(0, 5)]
 
 
 @pytest.mark.parametrize("chunk", [1, 3 * V, 1000 * V])
@@ -175,17 +183,17 @@ def test_the_mixtures_most_probable_word_is_found(chunk):
     _, weight, bias, gold = inputs()
     log_weights = torch.log_softmax(torch.randn(R, 2, generator=generator, dtype=torch.float64), 1)
     candidates = Candidates(index=torch.zeros(R, 2, dtype=torch.long))
-    triples = Triples.of(candidates, R, states.device)
+    pairs = Pairs.of(candidates, R, states.device)
     mixed = Cells(
         torch.zeros(R, D, dtype=torch.float64),
         states.flatten(0, 1),
         torch.arange(2 * R),
-        triples,
+        pairs,
         2,
         gold,
-        lambda x: x,
+        Sum(D, D),
     )
-    found = marginalise(Vocabulary(weight, bias), mixed, log_weights, chunk)
+    found = marginalise(OutputLayer(weight, bias), mixed, log_weights, chunk)
     probs = (log_weights.exp().unsqueeze(2) * torch.softmax(states @ weight.t() + bias, 2)).sum(1)
     right = probs[torch.arange(R), gold].log()
     torch.testing.assert_close(found.log_marginal, right.detach(), rtol=0, atol=1e-12)
@@ -196,8 +204,8 @@ def test_the_mixtures_most_probable_word_is_found(chunk):
 @pytest.mark.parametrize(("positions", "each", "most"), [(160, 14, 418), (480, 1, 418), (7, 3, 4), (5, 9, 4)])
 def test_chunks_are_about_equally_long(positions, each, most):
     candidates = Candidates(index=torch.zeros(positions, each, dtype=torch.long))
-    triples = Triples.of(candidates, positions, torch.device("cpu"))
-    sizes = [(chunk.stop - chunk.start) * each for chunk in triples.chunks(most)]
+    pairs = Pairs.of(candidates, positions, torch.device("cpu"))
+    sizes = [(chunk.stop - chunk.start) * each for chunk in pairs.chunks(most)]
     assert sum(sizes) == positions * each
     assert max(sizes) <= max(most, each)
     assert len(sizes) == -(-positions // max(1, most // each))  # no more than it takes

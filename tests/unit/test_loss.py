@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from onmt_varattn.latent.objectives import Emitter
-from onmt_varattn.nmt.decoder import KMax, exact, soft
+from onmt_varattn.latent import Exact, KMax, SoftContext
 from onmt_varattn.nmt.statistics import AlignmentStatistics
 from tests import models
 from tests.unit.test_decoder import run
@@ -110,7 +109,7 @@ def test_padded_positions_reach_neither_emission_nor_vocabulary():
     model, opt = models.model()
     batch = models.batch(pad_target=4)
     rows = []
-    model.decoder.emission.query.register_forward_hook(lambda _, args, __: rows.append(len(args[0])))
+    model.decoder.attention.readout.query.register_forward_hook(lambda _, args, __: rows.append(len(args[0])))
     models.loss_of(model, opt, batch)
     assert rows == [sum(t + 1 for _, t in LENGTHS)]
 
@@ -136,7 +135,7 @@ def test_enumeration_holds_no_tensor_larger_than_a_chunk(flags, monkeypatch):
     monkeypatch.setattr(models, "VOCABULARY", words)
     model, opt = models.model(flags)
     chunk = 2 * 5 * words
-    monkeypatch.setattr(Emitter.__init__, "__defaults__", (*Emitter.__init__.__defaults__[:-1], chunk))
+    model.decoder.attention.chunk_logits = chunk
     lengths = ((5, 6), (5, 6), (5, 6))
     parameters = {p.shape for p in model.parameters()} | {
         p.t().shape for p in model.parameters() if p.dim() == 2
@@ -162,25 +161,25 @@ def test_validation_reports_the_exact_perplexity_below_its_bound():
 
 
 def mixed(model, batch):
-    model.decoder.alternatives = exact
+    model.decoder.mixture = Exact()
     return run(model, batch)
 
 
 @pytest.mark.parametrize(
-    ("flags", "alternatives"),
+    ("flags", "mixture"),
     [
-        ("-attention soft", soft),
+        ("-attention soft", SoftContext()),
         ("-attention soft -kmax 2", KMax(2)),
-        ("-attention soft -test_attention exact", exact),
+        ("-attention soft -test_attention exact", Exact()),
         ("-attention marginal -kmax 2", KMax(2)),
-        ("-attention variational -test_attention soft", soft),
+        ("-attention variational -test_attention soft", SoftContext()),
     ],
 )
-def test_validation_looks_at_the_alignments_it_is_told_to(flags, alternatives):
+def test_validation_looks_at_the_alignments_it_is_told_to(flags, mixture):
     model, opt = models.model(flags)
     batch = models.batch()
     _, stats = models.loss_of(model, opt, batch, train=False)
-    model.decoder.alternatives = alternatives
+    model.decoder.mixture = mixture
     log_probs, _ = run(model, batch)
     gold = batch.tgt[1:, :, 0]
     right = -log_probs.gather(2, gold.unsqueeze(2)).squeeze(2)[gold != models.PAD].sum().item()
@@ -194,8 +193,8 @@ def test_the_posterior_sees_the_whole_target_and_the_prior_does_not():
     changed.tgt[4, 0, 0] = 4 + (changed.tgt[4, 0, 0] - 3) % 8  # the last word before the end
     source, lengths = batch.src
     a, b = (model(source, each.tgt, lengths)[0] for each in (batch, changed))
-    assert torch.equal(a.prior[:4], b.prior[:4])
-    assert not torch.allclose(a.posterior[0], b.posterior[0], atol=1e-9)
+    assert torch.equal(a.prior[0, :4], b.prior[0, :4])
+    assert not torch.allclose(a.posterior[0, 0], b.posterior[0, 0], atol=1e-9)
 
 
 def test_the_posterior_uses_the_models_own_embeddings():
@@ -231,14 +230,14 @@ def test_warm_up_ends_at_its_step():
 def test_an_external_posterior_spreads_its_mass_over_the_links():
     from onmt_varattn.nmt.loss import external_posterior
 
-    prior = torch.zeros(3, 2, 4, dtype=torch.float64)
-    prior[:, 1, 2:] = float("-inf")  # the second sentence has two words
+    prior = torch.zeros(2, 3, 4, dtype=torch.float64)
+    prior[1, :, 2:] = float("-inf")  # the second sentence has two words
     links = torch.tensor([[0, 1, 0], [0, 1, 3], [1, 2, 1]])
     found = external_posterior(links, prior, 0.2).exp()
     assert found[0, 0].tolist() == pytest.approx([0.45, 0.05, 0.05, 0.45])
     assert found[1, 1].tolist() == pytest.approx([0.1, 0.9, 0, 0])
-    assert found[2, 0].tolist() == pytest.approx([0.25] * 4), "no link: uniform"
-    assert found[2, 1].tolist() == pytest.approx([0.5, 0.5, 0, 0])
+    assert found[0, 2].tolist() == pytest.approx([0.25] * 4), "no link: uniform"
+    assert found[1, 2].tolist() == pytest.approx([0.5, 0.5, 0, 0])
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,18 @@ import entmax
 import pytest
 import torch
 
-from onmt_varattn.latent.alignment import Categorical
-from onmt_varattn.latent.estimators import Settings
-from onmt_varattn.latent.objectives import (
-    OBJECTIVES,
-    Emitter,
-    Positions,
-    soft_marginals,
-    warm_up,
+from onmt_varattn.latent import OBJECTIVES, Categorical, Dirichlet, Emitter, Positions, Refinement, Settings
+from onmt_varattn.latent.objectives import warm_up
+from tests.worlds import (
+    DOUBLE,
+    ORACLES,
+    World,
+    build_objective,
+    hard,
+    marginal,
+    memory_of,
+    variational,
 )
-from onmt_varattn.latent.refinement import Refinement
-from tests.worlds import DOUBLE, ORACLES, World, build_objective, hard, marginal, variational
 
 SIGMAS = 5
 
@@ -104,7 +105,7 @@ def test_with_one_source_word_all_objectives_are_one(name, estimator):
     """There is nothing to align: every bound is the log-likelihood itself, every draw the one word."""
     world = World(lengths=(1, 1), steps=(2, 1))
     right = -sum(l[0] for l, _, _ in world.rows())
-    found = world.loss(name, estimator, samples=2, normalise=lambda x: entmax.entmax15(x, dim=-1))
+    found = world.loss(name, estimator, samples=2)
     assert found.report["bound"].item() == pytest.approx(-right.item(), abs=1e-10)
 
 
@@ -113,7 +114,7 @@ def test_with_one_source_word_all_objectives_are_one(name, estimator):
 )
 def test_sparse_enumerates_the_support_exactly(function, plain):
     world = World()
-    found = world.loss("variational", "sparse", normalise=lambda x: plain(x, dim=-1))
+    found = world.loss("variational", "sparse", sparse=function)
     right, left_out = 0, 0
     for r, (l, log_p, _) in enumerate(world.rows()):
         q = plain(world.raw_posterior[r, : len(l)], dim=-1)
@@ -129,9 +130,9 @@ def test_only_cells_with_mass_are_computed(estimator):
     world = World()
     rows = []
     emitter = world.emitter(10_000)
-    plain = emitter.vocabulary.gold
-    emitter.vocabulary.gold = lambda states, gold: rows.append(len(states)) or plain(states, gold)
-    objective = world.objective("variational", estimator, normalise=lambda x: entmax.sparsemax(x, dim=-1))
+    plain = emitter.output.gold
+    emitter.output.gold = lambda states, gold: rows.append(len(states)) or plain(states, gold)
+    objective = world.objective("variational", estimator, sparse="sparsemax")
     objective(world.positions(), emitter)
     if estimator == "enum":
         assert rows == [sum(len(l) for l, _, _ in world.rows())]
@@ -192,19 +193,20 @@ def replicated(world, row, copies):
         contexts,
         prior,
         posterior,
-        memory,
+        memory_of(memory),
+        torch.zeros(copies, dtype=torch.long),
         torch.arange(copies),
         copies,
         world.gold[row].expand(copies),
     )
-    emitter = Emitter(world.emission, world.emitter().vocabulary, chunk_logits=2**20)
+    emitter = Emitter(world.readout, world.emitter().output, chunk_logits=2**20)
     return positions, emitter, {"queries": queries, "prior": prior, "posterior": posterior}
 
 
 def estimates(world, row, copies, name, estimator, options=None, **settings):
     """Independent estimates of one position's gradient: copies x size, by name."""
     positions, emitter, leaves = replicated(world, row, copies)
-    objective = build_objective(name, estimator, Settings(**settings), **(options or {}))
+    objective = build_objective(name, estimator, Settings(**settings), **dict(options or {}))
     found = torch.autograd.grad(objective(positions, emitter).loss, list(leaves.values()), allow_unused=True)
     return {n: torch.zeros_like(leaves[n]) if g is None else g for n, g in zip(leaves, found, strict=True)}
 
@@ -254,8 +256,8 @@ def test_sampled_gradients_are_unbiased(name, estimator, options, settings):
     found = estimates(world, 0, 60_000, name, estimator, options, **settings)
     if options["baseline"] == "average":  # any constant: here it starts at 0, so start elsewhere
         positions, emitter, leaves = replicated(world, 0, 60_000)
-        objective = build_objective(name, estimator, Settings(**settings), **options)
-        objective.average_reward = -1.3
+        objective = build_objective(name, estimator, Settings(**settings), **dict(options))
+        objective.baseline.average.fill_(-1.3)
         grads = torch.autograd.grad(objective(positions, emitter).loss, list(leaves.values()))
         found = dict(zip(leaves, grads, strict=True))
     formula = {"variational": variational, "hard": hard}[name]
@@ -391,8 +393,8 @@ def test_the_soft_baseline_is_smoothed_as_the_rewards_are():
     """With one source word, the reward is nothing, smoothed or not."""
     world = World(lengths=(1, 1), steps=(2, 1))
     emitter = world.emitter()
-    emitter.vocabulary = type(emitter.vocabulary)(world.weight, world.bias, 0.3, 0)
-    report = world.objective("variational", "sample")(world.positions(), emitter).report
+    emitter.output = type(emitter.output)(world.weight, world.bias, 0.3, 0)
+    report = world.objective("variational", "sample", {"baseline": "soft"})(world.positions(), emitter).report
     assert report["squared_reward"].item() < 1e-20
     assert report["xent"].item() != pytest.approx(world.loss("soft").report["xent"].item(), abs=1e-3)
 
@@ -403,7 +405,7 @@ def test_the_average_baseline_follows_the_rewards():
     torch.manual_seed(0)
     first = objective(world.positions(), world.emitter()).report
     mean = -first["xent"].item() / len(world.gold)
-    assert objective.average_reward == pytest.approx(0.1 * mean)
+    assert objective.baseline.average.item() == pytest.approx(0.1 * mean)
 
 
 # Relaxed attention
@@ -414,8 +416,6 @@ def test_relaxed_bound_is_the_likelihood_of_draws_minus_the_divergence():
     torch.manual_seed(9)
     found = world.loss("relaxed")
     torch.manual_seed(9)
-    from onmt_varattn.latent.alignment import Dirichlet
-
     positions = world.positions()
     draws = Dirichlet(positions.posterior).rsample()
     right = 0
@@ -515,7 +515,7 @@ def test_k_max_of_all_is_exact_and_of_fewer_is_renormalised():
 
 def test_the_soft_baseline_is_soft_attention_without_a_graph():
     world = World()
-    found = soft_marginals(world.positions(), world.emitter())
+    found = world.emitter().soft_marginals(world.positions())
     assert not found.log_marginal.requires_grad
     assert -found.log_marginal.sum().item() == pytest.approx(world.loss("soft").loss.item(), abs=1e-10)
 
@@ -531,7 +531,6 @@ def test_deterministic_for_a_seed():
                 estimator,
                 {"baseline": "soft"},
                 samples=3,
-                normalise=lambda x: entmax.entmax15(x, dim=-1),
             ).loss
             values.append((loss.item(), world.gradients(loss)["memory"].sum().item()))
         assert values[0] == values[1], (name, estimator)

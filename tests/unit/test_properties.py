@@ -10,14 +10,13 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onmt_varattn.attention import sparse_function
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.alignment import Categorical, Dirichlet
+from onmt_varattn.latent import Exact, KMax, Samples, SoftContext
+from onmt_varattn.latent.distributions import Categorical, Dirichlet
 from onmt_varattn.latent.estimators import ESTIMATORS, Settings
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.latent.refinement import Refinement
 from onmt_varattn.latent.scores import SCORES
-from onmt_varattn.nmt.decoder import KMax, Samples, exact, soft
 from tests import models
 
 DOUBLE = torch.float64
@@ -76,7 +75,7 @@ def reshape(module, shape):
 
 def build(flags, prior="ordinary", posterior="ordinary", dtype=DOUBLE):
     model, opt = models.model(flags, dtype=dtype)
-    reshape(model.decoder.score, prior)
+    reshape(model.decoder.attention.score, prior)
     if model.posterior is not None:
         reshape(model.posterior, posterior)
     return model, opt
@@ -255,7 +254,7 @@ def test_no_bound_is_above_the_log_marginal(table, steps, rate):
     log_marginal = torch.logsumexp(log_p + l, 1)
     bounds = {"variational": bound_of("enum", l, p, q), "hard": Categorical(p).expectation(l)}
     for name in ("entmax15", "sparsemax"):
-        bounds[name] = bound_of("sparse", l, p, q, normalise=sparse_function(name))
+        bounds[name] = bound_of("sparse", l, p, q, sparse=name)
     for flat in (True, False):
         refined = Refinement(steps, rate, flat)(q, l, p)
         bounds[f"refined, {flat}"] = bound_of("enum", l, p, refined)
@@ -309,7 +308,7 @@ def test_distributions_over_alignments_sum_to_one(table, dtype, k, seed):
     every |= {f"gumbel {hard}": Categorical(p).gumbel_sample(0.5, hard) for hard in (True, False)}
     every["draw"] = Dirichlet(p).rsample()
     for name in ("entmax15", "sparsemax"):
-        sparse = ESTIMATORS["sparse"](Settings(normalise=sparse_function(name))).distribution(p)
+        sparse = ESTIMATORS["sparse"](Settings(sparse=name)).distribution(p)
         every |= {name: sparse.probs, f"log {name}": sparse.log_probs.exp()}
     for name, probs in every.items():
         assert (probs >= 0).all(), name
@@ -328,7 +327,9 @@ def test_distributions_over_alignments_sum_to_one(table, dtype, k, seed):
         assert (entropy <= real.sum(1).log() + 1e-5).all()
 
 
-ways = st.one_of(st.sampled_from([soft, exact]), st.integers(1, 10).map(KMax), st.integers(1, 4).map(Samples))
+ways = st.one_of(
+    st.sampled_from([SoftContext(), Exact()]), st.integers(1, 10).map(KMax), st.integers(1, 4).map(Samples)
+)
 
 
 @examples(40)
@@ -336,7 +337,7 @@ ways = st.one_of(st.sampled_from([soft, exact]), st.integers(1, 10).map(KMax), s
 def test_distributions_over_words_sum_to_one(pairs, size, seed, prior, way, alone):
     """The prior, and the mixture by both of the generator's ways, quick and differentiable."""
     model, _ = build(size, prior, dtype=torch.float32)
-    model.decoder.alternatives = way
+    model.decoder.mixture = way
     some = batch(pairs, seed)
     source, sources = some.src
     final, memory, _ = model.encoder(source, sources)
@@ -372,7 +373,7 @@ def test_distributions_over_words_sum_to_one(pairs, size, seed, prior, way, alon
 def test_translations_end(sentences, size, seed, prior, beam, best, kmax, longest, eos_norm):
     """And have finite scores, best first, and no words that are none; with parameters that know nothing."""
     model, _ = build(f"{size} -param_init {1 + seed % 5}", prior, dtype=torch.float32)
-    model.decoder.alternatives = KMax(kmax) if kmax else exact
+    model.decoder.mixture = KMax(kmax) if kmax else Exact()
     best = min(best, beam)
     translate = models.translator(model, eos_norm, beam_size=beam, n_best=best, max_length=longest)
     found = translate.hypotheses([" ".join(words) for words in sentences], batch_size=3)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from onmt_varattn.latent.prediction import TestAttention
+from onmt_varattn.latent import KMax, SoftContext
 from onmt_varattn.nmt.reading import Reader
 from tests import models
 
@@ -18,7 +18,7 @@ TIGHT = {"rtol": 0, "atol": 1e-12}
 
 def readers(flags, batch_size=3):
     model, opt = models.model(flags)
-    return model, Reader(model, models.fields(), opt, batch_size)
+    return model, Reader(model, models.fields(), batch_size)
 
 
 def by_pair(reader, values):
@@ -40,17 +40,17 @@ def brute_force(model, source, target):
     l = torch.stack(
         [
             torch.log_softmax(
-                model.generator.vocabulary(
-                    model.decoder.emission(trace.queries[:, 0], x.expand(len(tgt) - 1, -1))
+                model.generator.output_layer(
+                    models.emit(model, trace.queries[0], x.expand(len(tgt) - 1, -1))
                 ),
                 -1,
             ).gather(1, tgt[1:, :, 0])[:, 0]
-            for x in trace.memory[0]
+            for x in trace.memory.vectors[0]
         ],
         1,
     )
-    p = torch.softmax(trace.prior[:, 0], -1)
-    q = None if trace.posterior is None else torch.softmax(trace.posterior[:, 0], -1)
+    p = torch.softmax(trace.prior[0], -1)
+    q = None if trace.posterior is None else torch.softmax(trace.posterior[0], -1)
     return p, q, l
 
 
@@ -78,7 +78,7 @@ def test_prior_posterior_and_exact_posterior_are_those_of_brute_force():
         torch.testing.assert_close(marginal[i], joint.sum(1).log(), **TIGHT)
 
 
-@pytest.mark.parametrize("attention", [TestAttention("soft"), TestAttention("exact", 2)])
+@pytest.mark.parametrize("attention", [SoftContext(), KMax(2)])
 def test_other_mixtures_do_not_depend_on_the_batch(attention):
     _, alone = readers("-attention marginal", batch_size=1)
     _, together = readers("-attention marginal", batch_size=4)

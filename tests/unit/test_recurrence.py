@@ -6,19 +6,21 @@ from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from onmt_varattn.nmt.recurrence import Recurrence
+from onmt_varattn.modules.recurrence import Recurrence, StackedCells
 
 T, N, E, M, D = 5, 3, 4, 6, 7
 
 
 def world(kind, layers):
     torch.manual_seed(0)
-    rnn = kind(layers, E + M, D, 0.0).double()
+    stock = kind(layers, E + M, D, 0.0).double()
+    rnn = StackedCells("LSTM" if kind is StackedLSTM else "GRU", layers, E + M, D).double()
+    rnn.load_state_dict(stock.state_dict())
     words = torch.randn(T, N, E, dtype=torch.float64, requires_grad=True)
     states = 2 if kind is StackedLSTM else 1
     hidden = tuple(torch.randn(layers, N, D, dtype=torch.float64, requires_grad=True) for _ in range(states))
     feedback = torch.randn(D, M, dtype=torch.float64, requires_grad=True)  # the context depends on the query
-    return rnn, words, hidden, feedback
+    return stock, rnn, words, hidden, feedback
 
 
 def run(step, words, hidden, feedback):
@@ -34,15 +36,17 @@ def run(step, words, hidden, feedback):
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("kind", [StackedLSTM, StackedGRU])
 def test_values_and_gradients_equal_opennmts(kind, layers):
-    rnn, words, hidden, feedback = world(kind, layers)
-    leaves = [words, feedback, *hidden, *rnn.parameters()]
-    stock = run(lambda t, c, h: rnn(torch.cat([words[t], c], 1), h), words, hidden, feedback)
+    stock, rnn, words, hidden, feedback = world(kind, layers)
+    leaves = [words, feedback, *hidden]
+    right = run(lambda t, c, h: stock(torch.cat([words[t], c], 1), h), words, hidden, feedback)
     ours = run(Recurrence(rnn, words).step, words, hidden, feedback)
-    torch.testing.assert_close(ours, stock, rtol=0, atol=1e-10)
-    for found, right in zip(
-        torch.autograd.grad(ours, leaves), torch.autograd.grad(stock, leaves), strict=True
+    torch.testing.assert_close(ours, right, rtol=0, atol=1e-10)
+    for found, expected in zip(
+        torch.autograd.grad(ours, [*leaves, *rnn.parameters()]),
+        torch.autograd.grad(right, [*leaves, *stock.parameters()]),
+        strict=True,
     ):
-        torch.testing.assert_close(found, right, rtol=0, atol=1e-10)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
 class WeightGradients(TorchDispatchMode):
@@ -60,9 +64,9 @@ class WeightGradients(TorchDispatchMode):
 
 
 def test_it_takes_no_more_arithmetic_and_three_weight_gradients_for_all_steps():
-    rnn, words, hidden, feedback = world(StackedLSTM, 1)
+    stock, rnn, words, hidden, feedback = world(StackedLSTM, 1)
     counts, flops = [], []
-    for step in (lambda t, c, h: rnn(torch.cat([words[t], c], 1), h), None):
+    for step in (lambda t, c, h: stock(torch.cat([words[t], c], 1), h), None):
         for mode in (WeightGradients(), FlopCounterMode(display=False)):
             with mode:
                 run(step or Recurrence(rnn, words).step, words, hidden, feedback).backward()

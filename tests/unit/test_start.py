@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from onmt_varattn.latent import start
-from onmt_varattn.latent.estimators import Enum, Settings
-from onmt_varattn.latent.objectives import Positions, Variational, mutual_information, uniform_entropy
+from onmt_varattn.latent.estimators import Enum
+from onmt_varattn.latent.objectives import Variational
+from onmt_varattn.latent.positions import Positions, mutual_information, uniform_entropy
 from onmt_varattn.latent.schedule import STALLED, Schedule, ScheduledObjective
 from onmt_varattn.latent.start import Formation
 from tests import models
+from tests.worlds import memory_of
 
 
 def positions(lengths, width, seed=0):
@@ -27,14 +29,17 @@ def positions(lengths, width, seed=0):
     rows = torch.zeros(len(place), 2, dtype=torch.float64)
     memory = torch.zeros(len(lengths), width, 2, dtype=torch.float64)
     gold = torch.zeros(len(place), dtype=torch.long)
-    return Positions(rows, rows, prior, None, memory, torch.tensor(place), steps, gold)
+    sentence, step = (
+        torch.tensor(x) for x in zip(*((p % len(lengths), p // len(lengths)) for p in place), strict=True)
+    )
+    return Positions(rows, rows, prior, None, memory_of(memory), sentence, step, steps, gold)
 
 
 def by_hand(batch):
     """The information of each row's sentence, from the joint distribution of target and source position."""
     found = torch.zeros(len(batch.prior), dtype=torch.float64)
-    for n in range(len(batch.memory)):
-        rows = [i for i, where in enumerate(batch.place.tolist()) if where % len(batch.memory) == n]
+    for n in range(batch.memory.sentences):
+        rows = [i for i, sentence in enumerate(batch.sentence.tolist()) if sentence == n]
         joint = torch.stack([batch.prior[i].softmax(-1) for i in rows]) / len(rows)  # T x S, sums to 1
         p_target, p_source = joint.sum(1), joint.sum(0)
         total = sum(
@@ -155,7 +160,7 @@ def test_the_curve_goes_on_from_its_saved_state(steps):
 
 
 def scheduled(**settings):
-    return ScheduledObjective(Variational(Enum(Settings())), Schedule(**settings))
+    return ScheduledObjective(Variational(Enum()), Schedule(**settings))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import re
 import pytest
 import torch
 
-from onmt_varattn.latent.alignment import Categorical
-from onmt_varattn.nmt.decoder import soft
+from onmt_varattn.latent import Categorical, SoftContext
 from tests import models
 from tests.unit.test_decoder import run
 
@@ -43,7 +42,7 @@ def taken_over(flags, fed_back=True, attention="soft"):
     ours, _ = build(f"{flags} -attention {attention} -decoder_init encoder", checkpoint)
     if not fed_back:
         ours.state_dict()[weights][:, WORD:] = 0
-    ours.decoder.alternatives = soft
+    ours.decoder.mixture = SoftContext()
     return stock.double(), ours.double()
 
 
@@ -54,9 +53,10 @@ def test_attention_and_states_are_those_of_stock_for_the_same_query_and_memory(f
     queries, memory = (torch.randn(2, n, SIZE, dtype=torch.float64) for n in (4, 5))
     states, weights = stock.decoder.attn(queries, memory, lengths)
     padding = (torch.arange(5) >= lengths.unsqueeze(1)).unsqueeze(1)
-    prior = Categorical(ours.decoder.score(queries, ours.decoder.score.keys(memory)), padding)
+    score = ours.decoder.attention.score
+    prior = Categorical(score(queries, score.keys(memory)), padding)
     torch.testing.assert_close(prior.probs, weights.transpose(0, 1), rtol=0, atol=1e-12)
-    emitted = ours.decoder.emission(queries, prior.mean(memory)).transpose(0, 1)
+    emitted = models.emit(ours, queries, prior.mean(memory)).transpose(0, 1)
     right = torch.tanh(states) if "mlp" in flags else states  # stock's mlp has none
     torch.testing.assert_close(emitted, right, rtol=0, atol=1e-12)
 

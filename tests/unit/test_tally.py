@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from onmt_varattn.nmt.decoder import Samples
+from onmt_varattn.latent import Samples
 from onmt_varattn.nmt.search import EosNormScorer
 from onmt_varattn.nmt.tally import Tally
 from tests import models
@@ -133,7 +133,7 @@ def test_the_line():
 def test_a_coverage_penalty_changes_no_draw():
     """Relaxed attention draws alignments; reading translations again must not change the next ones."""
     model, _ = models.model("-attention relaxed", dtype=torch.float32)
-    model.decoder.alternatives = Samples(3)
+    model.decoder.mixture = Samples(3)
     found = []
     for reports in (True, False):
         translator = translator_of(model.eval(), coverage="summary")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from onmt_varattn.latent.estimators import Enum, Settings
+from onmt_varattn.latent.estimators import Enum
 from onmt_varattn.latent.objectives import Marginal
 from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
 from onmt_varattn.nmt.loss import TrainingLoss
@@ -106,8 +106,8 @@ def test_a_fused_optimiser_goes_on_from_a_saved_one_and_leaves_no_mark_in_it():
 def test_a_validation_of_the_warm_up_is_not_the_best_once_that_is_over():
     """It is of another objective, however low its perplexity is."""
     trainer, loss = object.__new__(Trainer), object.__new__(TrainingLoss)
-    objective = Marginal(Enum(Settings()))
-    loss.scheduled = ScheduledObjective(objective, Schedule(warm_up_steps=20))
+    objective = Marginal(Enum())
+    loss.attention = SimpleNamespace(scheduled=ScheduledObjective(objective, Schedule(warm_up_steps=20)))
     trainer.train_loss, trainer.earlystopper, trainer.moving_average = loss, None, None
     trainer.model, trainer.optim = SimpleNamespace(attention="marginal"), optimizer()[0]
     trainer.world, trainer.best = SimpleNamespace(first=False), {"step": 0, "ppl": math.inf}

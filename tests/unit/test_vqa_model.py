@@ -1,17 +1,18 @@
 """The model of visual question answering against its formulas, one question and one box at a time."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from onmt_varattn.latent.estimators import Settings
-from onmt_varattn.latent.prediction import Inference, TestAttention
+from onmt_varattn.latent import Exact, Inference, KMax, LatentAttention, Settings, SoftContext
+from onmt_varattn.modules import GatedPosterior
 from onmt_varattn.vqa.data import Batch
-from onmt_varattn.vqa.model import AnswerModel, Sizes
+from onmt_varattn.vqa.model import AnswerModel
 from tests.worlds import DOUBLE, build_objective, hard, marginal, variational
 
-SIZES = Sizes(words=7, answers=5, features=4, embedding=3, query=6, layers=1, attention=5, answer_embedding=2)
+SIZES = SimpleNamespace(words=7, answers=5, features=4, embedding=3, query=6, attention=5, answer_embedding=2)
 BOXES = (5, 3, 1)  # of the three images
 WORDS = (4, 2, 3)  # of the three questions
 ENUMERATED = [("soft", None), ("marginal", "enum"), ("hard", "enum"), ("variational", "enum")]
@@ -22,9 +23,28 @@ def model():
     return build()
 
 
+def new_model(score, has_posterior):
+    embeddings = torch.nn.Embedding(SIZES.words, SIZES.embedding, padding_idx=0)
+    reader = torch.nn.LSTM(SIZES.embedding, SIZES.query, batch_first=True)
+    attention = LatentAttention(
+        SIZES.query,
+        SIZES.features,
+        SIZES.answers,
+        objective="marginal",
+        score=score,
+        attention_size=SIZES.attention,
+    )
+    posterior = None
+    if has_posterior:
+        posterior = GatedPosterior(
+            SIZES.answers, SIZES.answer_embedding, SIZES.features, SIZES.query, SIZES.attention
+        )
+    return AnswerModel(embeddings, reader, attention, posterior, 0.0).to(DOUBLE)
+
+
 def build(seed=0, has_posterior=True, spread=1.5):
     torch.manual_seed(seed)
-    model = AnswerModel(SIZES, "mlp", 0.0, has_posterior).to(DOUBLE)
+    model = new_model("mlp", has_posterior)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0, spread / math.sqrt(parameter.shape[-1]))
@@ -67,7 +87,7 @@ class Oracle:
         self.model, self.boxes = model, batch.features[n, :count]
         self.query = lstm_state(model, batch.questions[n, : batch.lengths[n]].tolist())
         self.gold = int(batch.gold[n])
-        score, q = model.score, self.query
+        score, q = model.attention.score, self.query
         self.prior = torch.stack([
             score.weight.weight[0] @ torch.tanh(score.query.weight @ q + score.query.bias + score.memory.weight @ x)
             for x in self.boxes
@@ -90,11 +110,11 @@ class Oracle:
 
     def log_f(self, context):
         """Log probabilities of all answers: V."""
-        emission, vocabulary = self.model.emission, self.model.vocabulary
+        readout, words = self.model.attention.readout, self.model.attention.words
         state = torch.tanh(
-            emission.query.weight @ self.query + emission.query.bias + emission.context.weight @ context
+            readout.query.weight @ self.query + readout.query.bias + readout.context.weight @ context
         )
-        return torch.log_softmax(vocabulary.weight @ state + vocabulary.bias, 0)
+        return torch.log_softmax(words.weight @ state + words.bias, 0)
 
     def value(self, name):
         if name == "soft":
@@ -109,7 +129,7 @@ class Oracle:
 
 def loss(model, batch, name, estimator, settings=None, **options):
     objective = build_objective(name, estimator, settings or Settings(), **options)
-    return objective(model(batch), model.emitter())
+    return objective(model(batch), model.attention.emitter())
 
 
 def gradients(model, value):
@@ -148,8 +168,8 @@ def test_losses_and_all_their_gradients_are_those_of_the_formulas(model, name, e
     assert {
         "embeddings.weight",
         "reader.weight_hh_l0",
-        "score.memory.weight",
-        "emission.context.weight",
+        "attention.score.memory.weight",
+        "attention.readout.context.weight",
     } <= moved
 
 
@@ -225,10 +245,10 @@ def test_all_objectives_have_the_same_generative_parameters():
 
 
 @pytest.mark.parametrize("chunk_logits", [1, 20, 2**20])
-@pytest.mark.parametrize("test", [TestAttention("soft"), TestAttention("exact"), TestAttention("exact", 2)])
+@pytest.mark.parametrize("test", [SoftContext(), Exact(), KMax(2)])
 def test_answers_are_the_mixture_over_boxes(model, test, chunk_logits):
     questions = batch()
-    emitter = model.emitter()
+    emitter = model.attention.emitter()
     emitter.chunk_logits = chunk_logits
     objective = build_objective("variational", "enum", Settings())
     mixture = Inference(model(questions), emitter, objective, every_word=True).mixture(test)
@@ -237,10 +257,10 @@ def test_answers_are_the_mixture_over_boxes(model, test, chunk_logits):
     for n in range(len(BOXES)):
         oracle = Oracle(model, questions, n)
         weights = oracle.log_p.exp()
-        if test.kind == "soft":
+        if test.name == "soft":
             expected = oracle.log_f(weights @ oracle.boxes).exp()
         else:
-            kept = weights.topk(min(test.k or 99, len(weights)))
+            kept = weights.topk(min(getattr(test, "k", 99), len(weights)))
             shares = kept.values / kept.values.sum()
             expected = sum(
                 share * oracle.log_f(oracle.boxes[i]).exp()
@@ -253,7 +273,7 @@ def test_answers_are_the_mixture_over_boxes(model, test, chunk_logits):
 def test_the_exact_posterior_and_the_bound(model):
     questions = batch()
     objective = build_objective("variational", "enum", Settings())
-    inference = Inference(model(questions), model.emitter(), objective)
+    inference = Inference(model(questions), model.attention.emitter(), objective)
     bound = inference.bound()
     for n, count in enumerate(BOXES):
         oracle = Oracle(model, questions, n)
@@ -270,7 +290,9 @@ def test_the_exact_posterior_and_the_bound(model):
 def test_a_draw_does_not_project_boxes_that_were_not_drawn(model):
     """With one draw a question the emission sees one box a question; with all boxes, each once."""
     questions, seen = batch(), []
-    model.emission.context.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
+    model.attention.readout.context.register_forward_hook(
+        lambda module, inputs, output: seen.append(len(inputs[0]))
+    )
     loss(model, questions, "variational", "sample", Settings(samples=1), baseline="none")
     assert seen == [3]
     seen.clear()
@@ -281,6 +303,6 @@ def test_a_draw_does_not_project_boxes_that_were_not_drawn(model):
 @pytest.mark.parametrize("score", ["mlp", "general", "scaled_dot"])
 def test_every_score_can_be_trained(score):
     torch.manual_seed(0)
-    model = AnswerModel(SIZES, score, 0.0, True).to(DOUBLE)
+    model = new_model(score, True)
     found = gradients(model, loss(model, batch(), "variational", "enum").loss)
-    assert all(found[name].abs().sum() > 0 for name in found if name.startswith("score."))
+    assert all(found[name].abs().sum() > 0 for name in found if name.startswith("attention.score."))

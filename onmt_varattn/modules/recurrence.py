@@ -7,16 +7,37 @@ the steps see weights without gradient, and one product over all steps forms it 
 
     gates_t = parts_t + A a_t + H h_t        d A = sum_t d gates_t a_t',  d H = sum_t d gates_t h_t'
 
-The parameters are those of OpenNMT's stacked cells, and so is what is computed.
 """
 
 from typing import Any
 
 import torch
-from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
 from torch import Tensor, nn
 
-RNNS = {"LSTM": StackedLSTM, "GRU": StackedGRU}
+CELLS: dict[str, Any] = {"LSTM": nn.LSTMCell, "GRU": nn.GRUCell}
+
+
+class StackedCells(nn.Module):
+    """The parameters of a stack of RNN cells; `Recurrence` runs it.
+
+    Args:
+        rnn_type: LSTM or GRU.
+        layers: how many cells.
+        input_size: of what the first reads.
+        size: of the states.
+        dropout: rate of dropout between layers.
+    """
+
+    def __init__(self, rnn_type: str, layers: int, input_size: int, size: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        sizes = [input_size, *[size] * (layers - 1)]
+        self.layers = nn.ModuleList(CELLS[rnn_type](first, size) for first in sizes)
+
+    @property
+    def is_lstm(self) -> bool:
+        """LSTMs have two states, GRUs one."""
+        return isinstance(self.layers[0], nn.LSTMCell)
 
 
 class _AllSteps(torch.autograd.Function):
@@ -64,15 +85,15 @@ class Recurrence:
     """One run of a stacked RNN over known words, with a context fed in at every step.
 
     Args:
-        rnn: OpenNMT's stacked cells; the first reads [word; context].
+        rnn: the first cell reads [word; context].
         words: embeddings, T x N x E.
     """
 
-    def __init__(self, rnn: Any, words: Tensor) -> None:
-        self.dropout = rnn.dropout
-        self.is_lstm = isinstance(rnn, StackedLSTM)
+    def __init__(self, rnn: StackedCells, words: Tensor) -> None:
+        self.dropout, self.is_lstm = rnn.dropout, rnn.is_lstm
         size = words.size(2)
         self.layers: list[tuple[_Products, ...]] = []
+        cell: Any
         for i, cell in enumerate(rnn.layers):
             if i == 0:
                 inner = cell.weight_ih[:, size:]

@@ -1,0 +1,455 @@
+"""Latent attention as one module: for a decoder of your own, and for the models of this package.
+
+attention = LatentAttention(query_size, memory_size, words, objective="variational")
+out = attention(queries, memory, gold, memory_padding=padding, posterior=scores)
+out.loss.backward()
+log_probs = attention.log_probs(queries, memory, memory_padding=padding, mixture=KMax(5))
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onmt_varattn.latent.baselines import BASELINES, Baseline
+from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical
+from onmt_varattn.latent.emission import Emitter, candidate_states
+from onmt_varattn.latent.estimators import ESTIMATORS, Settings
+from onmt_varattn.latent.inference import Inference
+from onmt_varattn.latent.likelihood import CHUNK_LOGITS, OutputLayer, Workspace
+from onmt_varattn.latent.memory import Memory, no_padding
+from onmt_varattn.latent.mixtures import Mixture
+from onmt_varattn.latent.objectives import OBJECTIVES, Objective, Report
+from onmt_varattn.latent.positions import Positions
+from onmt_varattn.latent.readout import READOUTS
+from onmt_varattn.latent.refinement import Refinement
+from onmt_varattn.latent.registry import Registry
+from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
+from onmt_varattn.latent.scores import SCORES
+
+CHECKED_CALLS = 10  # on a GPU, where looking at values makes the CPU wait, only so many calls are checked
+
+
+@dataclass
+class Outcome:
+    """What came of a batch.
+
+    Attributes:
+        total: the loss, summed over the real target positions, with gradient.
+        sums: what is reported, summed over them: "log_likelihood" (or a bound on it), "correct", "elbo",
+            "kl", entropies, rewards, mutual information.
+        positions: their number.
+    """
+
+    total: Tensor
+    sums: Report
+    positions: int
+
+    @property
+    def loss(self) -> Tensor:
+        """The mean loss per target position, with gradient."""
+        return self.total / max(self.positions, 1)
+
+    @property
+    def report(self) -> dict[str, float]:
+        """Means per target position; asking for them waits for the device."""
+        values = torch.stack([value.double() for value in self.sums.values()]).tolist()
+        return {name: value / max(self.positions, 1) for name, value in zip(self.sums, values, strict=True)}
+
+
+class LatentAttention(nn.Module):
+    """Attention whose alignment is a latent variable: prior, readout, output layer and objective.
+
+    Sizes beside tensors: ``*B`` is any number of batch dimensions (none as well), T are target positions,
+    S source positions, D is ``query_size``, M ``memory_size``, V the number of words.
+
+    >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
+    >>> queries, memory = torch.randn(3, 4, 8), torch.randn(3, 5, 6)
+    >>> out = attention(queries, memory, gold=torch.randint(20, (3, 4)))
+    >>> out.loss.backward()
+    >>> attention.log_probs(queries, memory).shape
+    torch.Size([3, 4, 20])
+
+    Args:
+        query_size: D, size of the decoder's states.
+        memory_size: M, size of the vectors that are attended to.
+        words: V; or None if the output layer belongs to somebody else, see `use_output_layer`.
+        objective: what is maximised: soft, marginal, hard, variational or relaxed.
+        estimator: how expectations are taken; default: the objective's first.
+        baseline: what sampled rewards are compared with: soft, average, learned or none. Default: soft.
+        score: of query and memory: mlp, general, dot or scaled_dot.
+        attention_size: size in which they are compared (mlp, scaled_dot). Default: D.
+        readout: from query and context to the state of a word: additive or residual.
+        dropout: rate of dropout in the readout.
+        null: add a source position with a learned vector, for words that come from nowhere. It is the
+            last one, S, of all distributions, and of posterior scores.
+        ignore_index: gold words with this number are padding.
+        label_smoothing: share of the target distribution that is spread over all words (objectives that
+            are linear in the log-likelihood).
+        unpredicted: a word that never is a target, and gets no share of it.
+        warm_up_steps: steps of soft attention before the objective; "auto": until alignments have
+            formed. The module counts its own calls in training mode.
+        kl_weight: weight of the divergence.
+        entropy_weight: weight of the prior's entropy, added to the bound.
+        refine: refines posterior scores by gradient steps (`Refinement`).
+        chunk_logits: logits that are held at a time.
+        settings: those of estimators by name, see `Settings`: samples=5, temperature=0.5, ...
+
+    Raises:
+        ValueError: names the argument that is wrong.
+    """
+
+    null: nn.Parameter | None
+
+    def __init__(
+        self,
+        query_size: int,
+        memory_size: int,
+        words: int | None,
+        *,
+        objective: str = "variational",
+        estimator: str | None = None,
+        baseline: str | None = None,
+        score: str = "mlp",
+        attention_size: int | None = None,
+        readout: str = "additive",
+        dropout: float = 0.0,
+        null: bool = False,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        unpredicted: int | None = None,
+        warm_up_steps: int | str = 0,
+        kl_weight: float = 1.0,
+        entropy_weight: float = 0.0,
+        refine: Refinement | None = None,
+        chunk_logits: int = CHUNK_LOGITS,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        for name, size in (("query_size", query_size), ("memory_size", memory_size), ("words", words)):
+            if size is not None and size < 1:
+                raise ValueError(f"{name}: {size} must be at least 1")
+        self.query_size, self.memory_size, self.ignore_index = query_size, memory_size, ignore_index
+        self.label_smoothing, self.unpredicted, self.chunk_logits = label_smoothing, unpredicted, chunk_logits
+        kind = _chosen(SCORES, "score", score)
+        self.score = kind(query_size, memory_size, attention_size or query_size)
+        self.readout = _chosen(READOUTS, "readout", readout)(query_size, memory_size, dropout)
+        self.register_parameter("null", nn.Parameter(0.1 * torch.randn(memory_size)) if null else None)
+        self.words = None if words is None else nn.Linear(query_size, words)
+        self.objective = _objective(
+            objective, estimator, baseline, query_size, entropy_weight, refine, settings
+        )
+        if label_smoothing and not (self.objective.linear and self.objective.estimator.linear):
+            raise ValueError("label_smoothing: the objective takes logarithms of sums of likelihoods; use 0")
+        if warm_up_steps != "auto" and not (isinstance(warm_up_steps, int) and warm_up_steps >= 0):
+            raise ValueError(f'warm_up_steps: {warm_up_steps!r} must be a number from 0, or "auto"')
+        steps = None if isinstance(warm_up_steps, str) else warm_up_steps
+        self.scheduled = ScheduledObjective(self.objective, Schedule(steps, kl_weight))
+        self.start = Start(self.scheduled) if steps != 0 else None
+        self._output: list[nn.Linear] = []
+        self._workspace = Workspace()
+        self._calls = 0
+
+    @property
+    def output_layer(self) -> nn.Linear:
+        """W and b: states to words."""
+        layer = self.words if self.words is not None else next(iter(self._output), None)
+        if layer is None:
+            raise ValueError("words: there is no output layer; give their number, or call use_output_layer")
+        return layer
+
+    def use_output_layer(self, layer: nn.Linear) -> None:
+        """Use an output layer that belongs to another module, which saves and trains it."""
+        self._output = [layer]
+
+    def schedule(self, schedule: Schedule) -> None:
+        """Have the caller drive the schedule of the objective, by `scheduled.step` and `scheduled.watch`."""
+        self.scheduled, self.start = ScheduledObjective(self.objective, schedule), None
+
+    def prepare(self, memory: Tensor, padding: Tensor | None = None) -> Memory:
+        """Compute once what all queries need of a memory.
+
+        Args:
+            memory: N x S x M.
+            padding: True where a position is padding, N x S; default: nowhere.
+        """
+        if padding is None:
+            padding = no_padding(memory)
+        if self.null is not None:
+            memory = torch.cat([memory, self.null.to(memory.dtype).expand(len(memory), 1, -1)], 1)
+            padding = nn.functional.pad(padding, (0, 1))
+        return Memory(memory, padding, self.score.keys(memory), null=self.null is not None)
+
+    def step(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Attend, without words: for decoders that feed the context back.
+
+        Args:
+            queries: N x Q x D, or N x D for one query per sentence.
+            memory: from `prepare`.
+
+        Returns:
+            E_p[x_z], N x Q x M, and the prior's scores, N x Q x S; without Q where the queries have none.
+        """
+        one = queries.dim() == 2
+        prior = Categorical(
+            self.score(queries.unsqueeze(1) if one else queries, memory.keys), memory.padding.unsqueeze(1)
+        )
+        context = prior.mean(memory.vectors)
+        return (context.squeeze(1), prior.scores.squeeze(1)) if one else (context, prior.scores)
+
+    def forward(
+        self,
+        queries: Tensor,
+        memory: Tensor | Memory,
+        gold: Tensor,
+        *,
+        memory_padding: Tensor | None = None,
+        posterior: Tensor | None = None,
+        prior: Tensor | None = None,
+        contexts: Tensor | None = None,
+    ) -> Outcome:
+        """The loss of a batch, and what to report of it.
+
+        Args:
+            queries: *B x T x D.
+            memory: *B x S x M, or what `prepare` gave.
+            gold: the words to predict, *B x T; `ignore_index` where there is none.
+            memory_padding: True where a source position is padding, *B x S; default: nowhere.
+            posterior: scores (unnormalised log probabilities) of an inference network, *B x T x S.
+            prior: scores, if `step` has computed them, *B x T x S.
+            contexts: expected contexts, if `step` has computed them, *B x T x M.
+
+        Raises:
+            ValueError: names the argument that is wrong. On a GPU, values are looked at in the first ten
+                calls only, since that makes the CPU wait; shapes always are.
+        """
+        given = self._batch(queries, memory, gold, memory_padding, posterior, prior, contexts)
+        outcome = self.evaluate(given)
+        if self.start is not None and self.training:
+            self.start.count(outcome)
+        return outcome
+
+    def evaluate(self, positions: Positions) -> Outcome:
+        """The loss of some positions, as the schedule stands."""
+        loss, report = self.scheduled(positions, self.emitter(self.label_smoothing))
+        return Outcome(loss, report, len(positions))
+
+    @torch.no_grad()
+    def log_probs(
+        self,
+        queries: Tensor,
+        memory: Tensor | Memory,
+        *,
+        memory_padding: Tensor | None = None,
+        mixture: Mixture | None = None,
+        prior: Tensor | None = None,
+        contexts: Tensor | None = None,
+    ) -> Tensor:
+        """Log probabilities of all words, the prior alone deciding: *B x T x V. No gradient.
+
+        Args:
+            queries: *B x T x D.
+            memory: *B x S x M, or what `prepare` gave.
+            memory_padding: *B x S.
+            mixture: what is mixed; default: what suits the objective.
+            prior: see `forward`.
+            contexts: see `forward`.
+        """
+        gold = torch.zeros(queries.shape[:-1], dtype=torch.long, device=queries.device)
+        positions = self._batch(queries, memory, gold, memory_padding, None, prior, contexts)
+        found = (mixture or self.objective.mixture()).marginals(positions, self.emitter(), every_word=True)
+        assert found.log_probs is not None
+        return positions.spread(found.log_probs).view(*queries.shape[:-1], -1)
+
+    @torch.no_grad()
+    def infer(
+        self,
+        queries: Tensor,
+        memory: Tensor | Memory,
+        gold: Tensor,
+        *,
+        memory_padding: Tensor | None = None,
+        posterior: Tensor | None = None,
+        prior: Tensor | None = None,
+        contexts: Tensor | None = None,
+    ) -> Inference:
+        """Prior, posteriors, bounds and mixtures of given words, each computed when it is asked for.
+
+        The arguments are those of `forward`. ``infer(...).positions.spread(values)`` brings values of
+        the real positions back to N x T.
+        """
+        positions = self._batch(queries, memory, gold, memory_padding, posterior, prior, contexts)
+        return self.inference(positions)
+
+    def states(self, positions: Positions, mixture: Mixture) -> tuple[Tensor, Tensor]:
+        """The states that a mixture emits words from, R x K x D, and its log weights, R x K."""
+        candidates, log_weights = mixture.candidates(positions)
+        return candidate_states(self.readout, positions, candidates), log_weights
+
+    def inference(self, positions: Positions, every_word: bool = False) -> Inference:
+        """Beliefs about some positions."""
+        return Inference(positions, self.emitter(), self.objective, every_word=every_word)
+
+    def emitter(self, label_smoothing: float = 0.0) -> Emitter:
+        """f, with the parameters of now."""
+        layer = self.output_layer
+        bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+        output = OutputLayer(layer.weight, bias, label_smoothing, self.unpredicted, self._workspace)
+        return Emitter(self.readout, output, self.chunk_logits)
+
+    def _batch(
+        self,
+        queries: Tensor,
+        memory: Tensor | Memory,
+        gold: Tensor,
+        memory_padding: Tensor | None,
+        posterior: Tensor | None,
+        prior: Tensor | None,
+        contexts: Tensor | None,
+    ) -> Positions:
+        """Check arguments, and take the padding out."""
+        batch = queries.shape[:-2]
+
+        def flat(name: str, values: Tensor | None, *sizes: int) -> Tensor | None:
+            if values is None:
+                return None
+            if values.shape != (*batch, *sizes):
+                shape = tuple(values.shape)
+                raise ValueError(f"{name}: shape {shape}, expected {(*batch, *sizes)} for the given queries")
+            return values.reshape(-1, *sizes)
+
+        if queries.dim() < 2 or queries.size(-1) != self.query_size:
+            raise ValueError(
+                f"queries: shape {tuple(queries.shape)}, expected (*batch, T, {self.query_size})"
+            )
+        steps = queries.size(-2)
+        if not isinstance(memory, Memory):
+            if memory.dim() < 2 or memory.size(-1) != self.memory_size:
+                shape = tuple(memory.shape)
+                raise ValueError(f"memory: shape {shape}, expected (*batch, S, {self.memory_size})")
+            source = memory.size(-2)
+            if source == 0:
+                raise ValueError("memory: there is no source position")
+            vectors = flat("memory", memory, source, self.memory_size)
+            padding = flat("memory_padding", memory_padding, source)
+            if padding is not None and padding.dtype != torch.bool:
+                raise ValueError(f"memory_padding: {padding.dtype}, expected torch.bool, True at padding")
+            assert vectors is not None
+            memory = self.prepare(vectors, padding)
+        elif memory_padding is not None:
+            raise ValueError("memory_padding: a prepared memory has its own; leave it out")
+        sentences = queries.shape[:-2].numel()
+        if memory.sentences != sentences:
+            raise ValueError(f"memory: {memory.sentences} sentences, but queries have {sentences}")
+        if gold.is_floating_point():
+            raise ValueError(f"gold: {gold.dtype}, expected numbers of words")
+        rows = queries.reshape(-1, steps, self.query_size)
+        gold_rows = flat("gold", gold, steps)
+        posterior = flat("posterior", posterior, steps, memory.width)
+        prior = flat("prior", prior, steps, memory.width)
+        contexts = flat("contexts", contexts, steps, self.memory_size)
+        assert gold_rows is not None
+        real = gold_rows != self.ignore_index
+        self._check_values(gold_rows, real, memory, posterior, prior)
+        if prior is None:
+            contexts, prior = self.step(rows, memory)
+        if posterior is not None:
+            posterior = posterior.masked_fill(memory.padding.unsqueeze(1), MINUS_INFINITY)
+        elif self.objective.has_posterior and getattr(self.objective.refine, "flat", False):
+            posterior = flat_posterior(prior)
+        elif self.objective.has_posterior and self.training and torch.is_grad_enabled():
+            raise ValueError("posterior: this objective needs the scores of an inference network")
+        return Positions.of(rows, memory, gold_rows, real, prior, contexts, posterior)
+
+    @torch.no_grad()
+    def _check_values(
+        self, gold: Tensor, real: Tensor, memory: Memory, posterior: Tensor | None, prior: Tensor | None
+    ) -> None:
+        """Refuse values that cannot be meant; see `forward`."""
+        if gold.is_cuda:
+            self._calls += 1
+            if self._calls > CHECKED_CALLS:
+                return
+        if bool(memory.padding.all(1).any()):
+            raise ValueError("memory_padding: a sentence has no position that is not padding")
+        words = self.output_layer.out_features
+        if bool(((gold < 0) | (gold >= words))[real].any()):
+            raise ValueError(f"gold: words must be from 0 to {words - 1}, or {self.ignore_index} for padding")
+        for name, scores in (("posterior", posterior), ("prior", prior)):
+            if scores is None:
+                continue
+            here = scores.masked_fill(memory.padding.unsqueeze(1), 0.0)[real]  # R x S
+            if bool(here.isnan().any()):
+                raise ValueError(f"{name}: some scores are not numbers")
+            like_probabilities = (here >= 0).all() & ((here.sum(1) - 1).abs() < 1e-3).all()
+            if memory.width > 1 and len(here) and bool(like_probabilities):
+                raise ValueError(f"{name}: probabilities, where scores (their logarithms) are expected")
+
+
+class Start(nn.Module):
+    """Counts the training steps of a `LatentAttention`, and ends its warm-up. Saved in its state_dict."""
+
+    def __init__(self, scheduled: ScheduledObjective) -> None:
+        super().__init__()
+        self.scheduled = scheduled
+
+    def count(self, outcome: Outcome) -> None:
+        """A training step is done. Until the warm-up is over, processes add up what they saw."""
+        if self.scheduled.warming_up:
+            seen = torch.stack([outcome.sums[name].double() for name in self.scheduled.watched])
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.all_reduce(seen)
+            self.scheduled.watch(*seen.tolist())
+        self.scheduled.step += 1
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The step, and how far alignments have formed."""
+        return {"step": self.scheduled.step, "start": self.scheduled.start_state()}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Go on from there."""
+        self.scheduled.load_start_state(state["start"])
+        self.scheduled.step = state["step"]
+
+
+def flat_posterior(prior: Tensor) -> Tensor:
+    """Scores of a uniform posterior, to be refined: those of the prior's real positions are zero."""
+    return torch.zeros_like(prior).masked_fill(prior == MINUS_INFINITY, MINUS_INFINITY)
+
+
+def _chosen(registry: Registry[Any], argument: str, name: str) -> Any:
+    try:
+        return registry[name]
+    except KeyError:
+        raise ValueError(f"{argument}: no {name!r}; there are {', '.join(registry)}") from None
+
+
+def _objective(
+    name: str,
+    estimator: str | None,
+    baseline: str | None,
+    query_size: int,
+    entropy_weight: float,
+    refine: Callable[[Tensor, Tensor, Tensor], Tensor] | None,
+    settings: dict[str, Any],
+) -> Objective:
+    """An objective by names."""
+    kind = _chosen(OBJECTIVES, "objective", name)
+    estimator = estimator or next(iter(kind.estimators))
+    if estimator not in kind.estimators:
+        fits = ", ".join(kind.estimators)
+        raise ValueError(f"estimator: {name} attention has no {estimator!r}; there are {fits}")
+    if unknown := settings.keys() - vars(Settings()).keys():
+        raise ValueError(f"{min(unknown)}: there is no such argument or setting of estimators")
+    way = ESTIMATORS[kind.estimators[estimator]]
+    built = way(Settings(**{"samples": way.usual_samples, **settings}))
+    if built.draws and built.settings.samples < way.fewest_samples:
+        raise ValueError(f"samples: {estimator} needs at least {way.fewest_samples}")
+    compared: Baseline | None = None
+    if way.needs_baseline:
+        compared = _chosen(BASELINES, "baseline", baseline or "soft")(query_size)
+    elif baseline is not None:
+        raise ValueError(f"baseline: {estimator} has no use for one; leave it out")
+    return kind(built, compared, entropy_weight, refine)

@@ -1,0 +1,127 @@
+"""Baselines: what the log-likelihood of a draw is compared with, so that its gradient has less noise.
+
+    soft      log f(x, E_p[z]), computed for each position         the paper's
+    average   a running average of past log-likelihoods
+    learned   the same, plus a network on the query                NVIL (Mnih and Gregor, 2014)
+    none      zero
+
+None of them depends on the draw, so that the gradient stays unbiased.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from onmt_varattn.latent.emission import Emitter
+from onmt_varattn.latent.likelihood import Marginals
+from onmt_varattn.latent.positions import Positions
+from onmt_varattn.latent.registry import Registry
+
+BASELINES: Registry[type["Baseline"]] = Registry("baseline")
+
+MEMORY = 0.9  # of a running average
+
+
+class Expected(NamedTuple):
+    """What a baseline expects."""
+
+    values: Tensor  # R; with a gradient if the baseline learns
+    soft: Marginals | None = None  # where it is soft attention's, all that is known of it
+
+
+class Baseline(nn.Module):
+    """Base class.
+
+    Args:
+        query_size: D.
+
+    Attributes:
+        follows: it learns from what it sees, and so should see the warm-up, too.
+    """
+
+    follows: ClassVar[bool] = False
+
+    def __init__(self, query_size: int = 0) -> None:
+        super().__init__()
+
+    def forward(self, positions: Positions, emitter: Emitter) -> Expected:
+        """B for each position: R."""
+        raise NotImplementedError
+
+    def loss(self, values: Tensor, target: Tensor) -> Tensor | None:
+        """What to minimise at each position so as to expect the target, R; None where nothing is learned."""
+        return None
+
+    def update(self, target: Tensor) -> None:
+        """Take note of what should have been expected: the mean over positions, a scalar."""
+
+
+def _zeros(positions: Positions, emitter: Emitter) -> Tensor:
+    return positions.queries.new_zeros(len(positions), dtype=emitter.output.wide)
+
+
+@BASELINES.register("soft")
+class SoftBaseline(Baseline):
+    """log f(x, E_p[z])."""
+
+    def forward(self, positions: Positions, emitter: Emitter) -> Expected:
+        """See the base class."""
+        soft = emitter.soft_marginals(positions)
+        return Expected(soft.log_marginal, soft)
+
+
+@BASELINES.register("average")
+class AverageBaseline(Baseline):
+    """A running average.
+
+    Attributes:
+        average: a buffer, which is saved with the model.
+    """
+
+    average: Tensor
+    follows: ClassVar[bool] = True
+
+    def __init__(self, query_size: int = 0) -> None:
+        super().__init__(query_size)
+        self.register_buffer("average", torch.zeros(()))
+
+    def forward(self, positions: Positions, emitter: Emitter) -> Expected:
+        """See the base class."""
+        return Expected(_zeros(positions, emitter) + self.average)
+
+    @torch.no_grad()
+    def update(self, target: Tensor) -> None:
+        """See the base class; what is not finite is not taken in."""
+        new = MEMORY * self.average + (1 - MEMORY) * target.to(self.average.dtype)
+        self.average.copy_(torch.where(torch.isfinite(new), new, self.average))
+
+
+@BASELINES.register("learned")
+class LearnedBaseline(AverageBaseline):
+    """A running average plus a small network on the query, trained by least squares.
+
+    No gradient goes from the network to the query, nor from the bound to the network.
+    """
+
+    def __init__(self, query_size: int = 0) -> None:
+        super().__init__(query_size)
+        self.network = nn.Sequential(nn.Linear(query_size, query_size), nn.Tanh(), nn.Linear(query_size, 1))
+
+    def forward(self, positions: Positions, emitter: Emitter) -> Expected:
+        """See the base class."""
+        found = self.network(positions.queries.detach()).squeeze(1)
+        return Expected(found.to(emitter.output.wide) + self.average)
+
+    def loss(self, values: Tensor, target: Tensor) -> Tensor | None:
+        """Half the squared error."""
+        return (values - target.detach()).square() / 2
+
+
+@BASELINES.register("none")
+class NoBaseline(Baseline):
+    """Zero."""
+
+    def forward(self, positions: Positions, emitter: Emitter) -> Expected:
+        """See the base class."""
+        return Expected(_zeros(positions, emitter))

@@ -1,0 +1,379 @@
+"""Distributions over alignments: which source position, or mixture of positions, a word comes from.
+
+    Categorical      z is one position;  p(z = i) = softmax_i(score)
+    Sparse           the same by sparsemax or 1.5-entmax: most positions have no mass at all
+
+    Dirichlet        z is a mixture of positions; concentration alpha_i = exp(score_i)
+    LogisticNormal   z = softmax(u), u ~ N(score, scale^2)
+    Concrete         z = softmax((score + gumbel noise) / temperature)
+
+All are over the real (unpadded) positions of ragged batches: padding has score minus infinity.
+"""
+
+import math
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.latent.registry import Registry
+
+MINUS_INFINITY = float("-inf")
+MOST_LOG_CONCENTRATION = 10.0
+
+
+class Categorical:
+    """One source position out of the real ones.
+
+    Args:
+        scores: unnormalised log probabilities, ... x S.
+        padding: True where a source position is padding, broadcastable to the scores; at least
+            one position must be real. None where the scores are masked already.
+    """
+
+    def __init__(self, scores: Tensor, padding: Tensor | None = None) -> None:
+        self.scores = scores if padding is None else scores.masked_fill(padding, MINUS_INFINITY)  # ... x S
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """log p(z = i), minus infinity where padded: ... x S."""
+        return torch.log_softmax(self.scores, dim=-1)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """p(z = i), zero where padded: ... x S."""
+        return torch.softmax(self.scores, dim=-1)
+
+    @property
+    def support(self) -> Tensor:
+        """True where p(z = i) can be above zero: ... x S."""
+        return self.scores != MINUS_INFINITY
+
+    def log_prob(self, index: Tensor) -> Tensor:
+        """log p(z = index): ... x K -> ... x K."""
+        return self.log_probs.gather(-1, index)
+
+    def expectation(self, values: Tensor) -> Tensor:
+        """sum_i p_i v_i for one value per position: ... x S -> ... . Values at padding must be finite."""
+        return (self.probs * values).sum(-1)
+
+    def mean(self, memory: Tensor) -> Tensor:
+        """E[x_z], the expected memory vector: N x S x M -> N x Q x M for scores N x Q x S."""
+        return self.probs @ memory
+
+    def entropy(self) -> Tensor:
+        """-sum_i p_i log p_i in nats, with 0 log 0 = 0: ... x S -> ... ."""
+        return -self.expectation(_finite(self.log_probs))
+
+    def entropy_of_mean(self) -> Tensor:
+        """The entropy, to be compared with a Dirichlet's: ... ."""
+        return self.entropy()
+
+    def kl(self, other: "Categorical") -> Tensor:
+        """KL(self, other) in nats: ... ."""
+        return self.expectation(_finite(self.log_probs) - _finite(other.log_probs))
+
+    def misfit(self, other: "Categorical") -> Tensor:
+        """What to minimise to become like the other, which stays as it is: KL(self, other): ... ."""
+        return self.kl(Categorical(other.scores.detach()))
+
+    def argmax(self) -> Tensor:
+        """The most probable position: ... ."""
+        return self.scores.argmax(-1)
+
+    def kmax(self, k: int) -> tuple[Tensor, Tensor]:
+        """The K most probable positions and their renormalised log probabilities, both ... x K.
+
+        Where fewer than K positions are real, the rest has log probability minus infinity.
+        """
+        top, index = self.scores.topk(min(k, self.scores.size(-1)), dim=-1)
+        return index, torch.log_softmax(top, dim=-1)
+
+    def sample(self, samples: int) -> Tensor:
+        """Independent draws: R x S -> R x samples. No gradient.
+
+        Where scores are not finite anything is drawn: what comes of it is not finite either, and that is
+        for the caller to see. torch would give up, on CUDA together with the whole process.
+        """
+        return torch.multinomial(self.probs.detach().nan_to_num(nan=1.0), samples, replacement=True)
+
+    def gumbel_sample(self, temperature: float, hard: bool = False) -> Tensor:
+        """A relaxed draw softmax((log p + gumbel noise) / temperature), with gradient: ... x S.
+
+        Args:
+            temperature: the nearer to 0, the nearer to one position.
+            hard: give one position exactly, with the relaxed draw's gradient (straight-through).
+        """
+        soft = torch.softmax((self.log_probs + gumbel_noise(self.scores)) / temperature, dim=-1)
+        if not hard:
+            return soft
+        one_hot = torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
+        return one_hot - soft.detach() + soft
+
+    def coupled_gumbels(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Noisy log probabilities u, the same drawn again given where they are largest, and that position.
+
+        u = log p + gumbel noise; z = argmax u is a draw from p. Given z, u_z is a Gumbel of location 0
+        (the log of a sum of probabilities that is 1), and every other u_i a Gumbel of location log p_i
+        that is cut off at u_z: -log(-log v_i / p_i + exp(-u_z)). Both have gradients through log p.
+
+        Returns:
+            u and u given z, both ... x S, minus infinity where padded; z, ... x 1.
+        """
+        noisy = self.log_probs + gumbel_noise(self.scores)
+        index = noisy.detach().argmax(-1, keepdim=True)  # ... x 1
+        largest = gumbel_noise(index.to(noisy.dtype))  # ... x 1, location 0
+        fresh = gumbel_noise(self.scores)  # -log(-log v)
+        # exp(-u_i) = exp(-(log p_i + fresh_i)) + exp(-u_z), in logarithms so as not to overflow.
+        free = _finite(self.log_probs + fresh)
+        cut = -torch.logaddexp(-free, -largest)
+        again = cut.masked_fill(~self.support, MINUS_INFINITY).scatter(-1, index, largest)
+        return noisy, again, index
+
+
+class Sparse(Categorical):
+    """A categorical distribution given by its probabilities, most of them exactly zero.
+
+    Args:
+        probs: ... x S, each row sums to one.
+    """
+
+    def __init__(self, probs: Tensor) -> None:
+        super().__init__(torch.where(probs > 0, probs, torch.ones_like(probs)).log())
+        self.scores = self.scores.masked_fill(probs <= 0, MINUS_INFINITY)
+        self.probs = probs
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """log p(z = i), minus infinity off the support: ... x S."""
+        return self.scores
+
+
+class Mixing:
+    """A distribution over mixtures z of the real positions: z_i >= 0, sum_i z_i = 1.
+
+    Args:
+        scores: ... x S; minus infinity where padded.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+        self.real = scores != MINUS_INFINITY  # ... x S
+
+    @cached_property
+    def count(self) -> Tensor:
+        """The number of real positions, as a number of the scores' type: ... ."""
+        return self.real.sum(-1).to(self.scores.dtype)
+
+    def _sum(self, values: Tensor) -> Tensor:
+        """Over the real positions: ... x S -> ... ."""
+        return values.masked_fill(~self.real, 0.0).sum(-1)
+
+    def _log(self, mixture: Tensor) -> Tensor:
+        """log z_i, 0 where padded: ... x S."""
+        return torch.where(self.real, mixture, torch.ones_like(mixture)).log()
+
+    @property
+    def probs(self) -> Tensor:
+        """softmax(score): E[z] of a Dirichlet, the point in the middle of the others: ... x S."""
+        return torch.softmax(self.scores, dim=-1)
+
+    def log_prob(self, mixture: Tensor) -> Tensor:
+        """Log density at a mixture ... x S (values at padding are ignored): ... ."""
+        raise NotImplementedError
+
+    def rsample(self) -> Tensor:
+        """A draw, zero where padded, with gradient: ... x S."""
+        raise NotImplementedError
+
+    def kl(self, other: Any) -> Tensor:
+        """KL(self, other) in nats, or an unbiased estimate of it: ... ."""
+        raise NotImplementedError
+
+    def misfit(self, other: "Mixing") -> Tensor:
+        """What to minimise to become like the other, which stays as it is: KL of softmax(score): ... ."""
+        return Categorical(self.scores).misfit(Categorical(other.scores))
+
+    def entropy_of_mean(self) -> Tensor:
+        """The entropy of softmax(score) as a categorical distribution, in nats: ... ."""
+        return Categorical(self.scores).entropy()
+
+    def argmax(self) -> Tensor:
+        """The position with the largest expected share: ... ."""
+        return self.scores.argmax(-1)
+
+
+RELAXED: Registry[type[Mixing]] = Registry("relaxed distribution")
+
+
+@RELAXED.register("dirichlet")
+class Dirichlet(Mixing):
+    """A mixture of the real positions.
+
+    Args:
+        scores: log concentrations, ... x S; minus infinity where padded. They are kept within
+            +-10, beyond which float32 has no digits left for the divergence.
+    """
+
+    def __init__(self, scores: Tensor) -> None:
+        super().__init__(scores)
+        bounded = scores.masked_fill(~self.real, 0.0).clamp(-MOST_LOG_CONCENTRATION, MOST_LOG_CONCENTRATION)
+        self.concentration = bounded.exp()  # ... x S; 1 where padded
+
+    @cached_property
+    def total(self) -> Tensor:
+        """sum_i alpha_i: ... ."""
+        return self._sum(self.concentration)
+
+    @property
+    def share_at_bounds(self) -> Tensor:
+        """The share of real positions whose log concentration is cut off: ... ."""
+        return (self.real & (self.scores.abs() >= MOST_LOG_CONCENTRATION)).sum(-1) / self.count
+
+    @property
+    def probs(self) -> Tensor:
+        """E[z] = alpha / sum(alpha), the softmax of the scores: ... x S."""
+        return self.concentration.masked_fill(~self.real, 0.0) / self.total.unsqueeze(-1)
+
+    def log_prob(self, mixture: Tensor) -> Tensor:
+        """Log density at a mixture ... x S; what it has at padding is not looked at."""
+        alpha = self.concentration
+        return self._sum((alpha - 1) * self._log(mixture) - torch.lgamma(alpha)) + torch.lgamma(self.total)
+
+    def rsample(self) -> Tensor:
+        """A draw, zero where padded, with gradient by implicit differentiation: ... x S.
+
+        A Dirichlet draw is a vector of gamma draws over their sum; torch differentiates gamma
+        draws implicitly, and gammas at padding can be left out of the sum.
+        """
+        gammas = torch.distributions.Gamma(self.concentration, torch.ones_like(self.concentration)).rsample()
+        gammas = gammas.masked_fill(~self.real, 0.0)
+        return gammas / gammas.sum(-1, keepdim=True)
+
+    def entropy(self) -> Tensor:
+        """Differential entropy in nats: ... ."""
+        alpha, total = self.concentration, self.total
+        return (
+            self._sum(torch.lgamma(alpha))
+            - torch.lgamma(total)
+            + (total - self.count) * torch.digamma(total)
+            - self._sum((alpha - 1) * torch.digamma(alpha))
+        )
+
+    def entropy_of_mean(self) -> Tensor:
+        """The entropy of E[z] as a categorical distribution, in nats: ... ."""
+        return -(self.probs * self._log(self.probs)).sum(-1)
+
+    def kl(self, other: "Dirichlet") -> Tensor:
+        """KL(self, other) in nats: ... ."""
+        alpha, beta = self.concentration, other.concentration
+        return (
+            torch.lgamma(self.total)
+            - torch.lgamma(other.total)
+            + self._sum(torch.lgamma(beta) - torch.lgamma(alpha))
+            + self._sum((alpha - beta) * (torch.digamma(alpha) - torch.digamma(self.total).unsqueeze(-1)))
+        )
+
+    def misfit(self, other: Any) -> Tensor:
+        """What to minimise to become like the other: ... .
+
+        Half the mean squared distance of log concentrations: the divergence has the same minimum, but
+        grows with the concentrations to thousands of nats, and its gradient would drown all others.
+        Who trains the mean alone leaves it open by what number all concentrations are multiplied; so
+        the other's mean log concentration is drawn to zero, half its square being added.
+        """
+        own, others = self.concentration.log(), other.concentration.log()
+        distance = self._sum((own - others.detach()).square()) / self.count
+        return (distance + (self._sum(others) / self.count).square()) / 2
+
+    def argmax(self) -> Tensor:
+        """The position with the largest expected share: ... ."""
+        return self.probs.argmax(-1)
+
+
+@RELAXED.register("logistic_normal")
+class LogisticNormal(Mixing):
+    """z = softmax(u) with u ~ N(score, scale^2) (Aitchison and Shen, 1980).
+
+    softmax forgets what is added to all of u, so densities and divergences are those of u minus its mean.
+
+    Args:
+        scores: the means of u, ... x S; minus infinity where padded.
+        scale: standard deviation of u.
+    """
+
+    def __init__(self, scores: Tensor, scale: float = 1.0) -> None:
+        super().__init__(scores)
+        self.scale = scale
+
+    def _centred_square(self, values: Tensor) -> Tensor:
+        """sum_i (v_i - mean v)^2 over the real positions: ... x S -> ... ."""
+        mean = self._sum(values) / self.count
+        return self._sum((values - mean.unsqueeze(-1)).square())
+
+    def log_prob(self, mixture: Tensor) -> Tensor:
+        """See the base class."""
+        logs, free = self._log(mixture), self.count - 1
+        square = self._centred_square(logs - _finite(self.scores)) / (2 * self.scale**2)
+        norm = free * math.log(2 * math.pi * self.scale**2) + self.count.log()
+        return -square - norm / 2 - self._sum(logs)
+
+    def rsample(self) -> Tensor:
+        """See the base class."""
+        return torch.softmax(self.scores + self.scale * torch.randn_like(self.scores), dim=-1)
+
+    def kl(self, other: "LogisticNormal") -> Tensor:
+        """|| d - mean d ||^2 / (2 scale^2) with d the difference of scores; both have the same scale."""
+        return self._centred_square(_finite(self.scores) - _finite(other.scores)) / (2 * self.scale**2)
+
+
+@RELAXED.register("concrete")
+class Concrete(Mixing):
+    """z = softmax((score + g) / t), g Gumbel noise (Maddison et al., 2017; Jang et al., 2017).
+
+    The divergence has no closed form; `kl` estimates it by one draw.
+
+    Args:
+        scores: ... x S; minus infinity where padded.
+        temperature: t.
+    """
+
+    def __init__(self, scores: Tensor, temperature: float = 0.5) -> None:
+        super().__init__(scores)
+        self.temperature = temperature
+
+    def log_rsample(self) -> Tensor:
+        """log z of a draw, minus infinity where padded, with gradient: ... x S."""
+        return torch.log_softmax((self.scores + gumbel_noise(self.scores)) / self.temperature, dim=-1)
+
+    def rsample(self) -> Tensor:
+        """See the base class."""
+        return self.log_rsample().exp()
+
+    def _log_density(self, logs: Tensor) -> Tensor:
+        """Log density of log z; `logs` is finite at padding: ... x S -> ... ."""
+        tilted = self.scores - self.temperature * logs  # minus infinity where padded
+        constant = torch.lgamma(self.count) + (self.count - 1) * math.log(self.temperature)
+        return constant + self._sum(tilted) - self.count * torch.logsumexp(tilted, -1)
+
+    def log_prob(self, mixture: Tensor) -> Tensor:
+        """See the base class."""
+        logs = self._log(mixture)
+        return self._log_density(logs) - self._sum(logs)
+
+    def kl(self, other: "Concrete") -> Tensor:
+        """log q(z) - log p(z) at one draw z ~ q, with gradient through it."""
+        logs = _finite(self.log_rsample())
+        return self._log_density(logs) - other._log_density(logs)
+
+
+def gumbel_noise(like: Tensor) -> Tensor:
+    """Standard Gumbel draws of a tensor's shape."""
+    uniform = torch.rand_like(like).clamp_(min=torch.finfo(like.dtype).tiny)
+    return -(-uniform.log()).log()
+
+
+def _finite(log_probs: Tensor) -> Tensor:
+    """Zero for minus infinity, so that 0 log 0 is 0 and has no gradient."""
+    return log_probs.masked_fill(log_probs == MINUS_INFINITY, 0.0)

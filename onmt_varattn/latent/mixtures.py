@@ -1,0 +1,151 @@
+"""What is mixed at test time, when there is no gold word to see and the prior decides alone.
+
+    soft       log f(x, E_p[z])                                    the expected context
+    exact      log sum_i p_i f(x, e_i)                             every alignment
+    kmaxK      the same over the K most probable ones, renormalised
+    samples    log 1/K sum_k f(x, X z_k), z_k ~ p                  for relaxed attention
+
+Search, validation, evaluation and visual question answering all use these.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.latent.distributions import Categorical, Dirichlet
+from onmt_varattn.latent.emission import Emitter
+from onmt_varattn.latent.estimators import Enum
+from onmt_varattn.latent.likelihood import Candidates, Marginals
+from onmt_varattn.latent.positions import Positions
+
+SAMPLES = 10  # of a prior over mixtures, unless somebody says otherwise
+
+
+class Mixture:
+    """Base class.
+
+    Attributes:
+        name: what the mixture is called in reports: "soft", "exact", "kmax5", "samples".
+        enumerates: whether every alignment is looked at.
+    """
+
+    enumerates: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """See above."""
+        raise NotImplementedError
+
+    def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
+        """What is mixed, and the log weights, which sum to one in probability: R x K."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def marginals(self, positions: Positions, emitter: Emitter, every_word: bool = False) -> Marginals:
+        """The likelihood of the gold words, and with `every_word` of all others."""
+        return emitter.marginals(positions, *self.candidates(positions), every_word)
+
+
+@dataclass(frozen=True)
+class SoftContext(Mixture):
+    """The expected context, as if it were one alignment."""
+
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "soft"
+
+    def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
+        """See the base class."""
+        zeros = positions.contexts.new_zeros(len(positions.contexts), 1)
+        return Candidates(contexts=positions.contexts.unsqueeze(1)), zeros
+
+
+@dataclass(frozen=True)
+class Exact(Mixture):
+    """Every source position, with its probability."""
+
+    enumerates: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "exact"
+
+    def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
+        """See the base class."""
+        prior = Categorical(positions.prior)
+        return Enum().candidates(prior, positions.mix), prior.log_probs
+
+
+@dataclass(frozen=True)
+class KMax(Mixture):
+    """The K most probable source positions, renormalised.
+
+    >>> KMax(5).name
+    'kmax5'
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k: {self.k} must be at least 1")
+
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return f"kmax{self.k}"
+
+    def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
+        """See the base class."""
+        index, log_weights = Categorical(positions.prior).kmax(self.k)
+        return Candidates(index=index, real=log_weights > float("-inf")), log_weights
+
+
+@dataclass(frozen=True)
+class Samples(Mixture):
+    """Draws from a prior over mixtures of positions, equally weighted.
+
+    Attributes:
+        samples: K.
+        distribution: the prior that scores stand for.
+    """
+
+    samples: int = SAMPLES
+    distribution: Callable[[Tensor], Any] = Dirichlet
+
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "samples"
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ValueError(f"samples: {self.samples} must be at least 1")
+
+    def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
+        """See the base class."""
+        prior = self.distribution(positions.prior)
+        contexts = torch.stack([positions.mix(prior.rsample()) for _ in range(self.samples)], 1)  # R x K x M
+        weights = contexts.new_full(contexts.shape[:2], -math.log(self.samples))
+        return Candidates(contexts=contexts), weights
+
+
+def named(name: str, samples: Samples | None = None) -> Mixture:
+    """The mixture that a name stands for.
+
+    >>> named("kmax5")
+    KMax(k=5)
+
+    Args:
+        name: "soft", "exact", "samples", or "kmax" and a number.
+        samples: what "samples" stands for.
+    """
+    if name.startswith("kmax"):
+        return KMax(int(name.removeprefix("kmax")))
+    return {"soft": SoftContext(), "exact": Exact(), "samples": samples or Samples()}[name]

@@ -1,0 +1,122 @@
+"""The real target positions of a batch, as rows: no padding among them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical
+from onmt_varattn.latent.memory import Memory
+
+
+@dataclass
+class Positions:
+    """R target positions, in the order of time, then of sentences.
+
+    Attributes:
+        queries: R x D.
+        contexts: E_p[x_z], R x M.
+        prior: scores of source positions, minus infinity where padded, R x S.
+        posterior: likewise, of an inference network; None if there is none.
+        memory: of all N sentences.
+        sentence: the sentence that a position belongs to, R.
+        step: its number within the sentence, R.
+        steps: T, more than any of them.
+        gold: the words to predict, R.
+    """
+
+    queries: Tensor
+    contexts: Tensor
+    prior: Tensor
+    posterior: Tensor | None
+    memory: Memory
+    sentence: Tensor
+    step: Tensor
+    steps: int
+    gold: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        queries: Tensor,
+        memory: Memory,
+        gold: Tensor,
+        real: Tensor,
+        prior: Tensor,
+        contexts: Tensor | None = None,
+        posterior: Tensor | None = None,
+    ) -> "Positions":
+        """Take the padding out of a batch.
+
+        Args:
+            queries: N x T x D.
+            memory: of N sentences.
+            gold: N x T.
+            real: True where there is a word to predict, N x T.
+            prior: N x T x S.
+            contexts: E_p[x_z] where it is known already, N x T x M.
+            posterior: N x T x S.
+        """
+        step, sentence = real.t().nonzero(as_tuple=True)
+        place = sentence * queries.size(1) + step
+
+        def rows(values: Tensor) -> Tensor:
+            return values.flatten(0, 1).index_select(0, place)
+
+        if contexts is None:
+            contexts = Categorical(prior).mean(memory.vectors)
+        return cls(
+            queries=rows(queries),
+            contexts=rows(contexts),
+            prior=rows(prior),
+            posterior=None if posterior is None else rows(posterior),
+            memory=memory,
+            sentence=sentence,
+            step=step,
+            steps=queries.size(1),
+            gold=rows(gold),
+        )
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def spread(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """Rows as a padded batch: R x ... -> N x T x ... ."""
+        shape = (self.memory.sentences * self.steps, *values.shape[1:])
+        every = values.new_full(shape, fill).index_copy(0, self.sentence * self.steps + self.step, values)
+        return every.view(self.memory.sentences, self.steps, *values.shape[1:])
+
+    def mix(self, weights: Tensor) -> Tensor:
+        """Contexts from weights over source positions: R x S -> R x M."""
+        mixed = self.spread(weights) @ self.memory.vectors  # N x T x M
+        return mixed.flatten(0, 1).index_select(0, self.sentence * self.steps + self.step)
+
+
+def uniform_entropy(scores: Tensor) -> Tensor:
+    """The entropy of uniform alignments, log S: R x S -> R."""
+    return (scores != MINUS_INFINITY).sum(-1).to(torch.promote_types(scores.dtype, torch.float32)).log()
+
+
+@torch.no_grad()
+def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
+    """What a target position tells of the source position that it is aligned with, in nats: R.
+
+        I = H(mean_j p_j) - mean_j H(p_j)  over the positions j of a sentence
+
+    It is 0 if all positions have the same distribution, be it uniform or one source position for all of
+    them, and near log S if each has a source position of its own. Summed over a sentence's rows it is the
+    sentence's information times its length. Where sentences are single positions, as questions about an
+    image are, there is nothing to compare, and it is how far from uniform they are: log S - H(p).
+
+    Args:
+        positions: where the rows belong.
+        probs: distributions over source positions, R x S.
+    """
+    probs = probs.to(torch.promote_types(probs.dtype, torch.float32))
+    entropy = torch.special.entr(probs).sum(1)  # R
+    if positions.steps == 1:
+        return uniform_entropy(positions.prior) - entropy
+    sentence = positions.sentence
+    used = probs.new_zeros(positions.memory.sentences, probs.size(1)).index_add(0, sentence, probs)
+    used = used / used.sum(1, keepdim=True).clamp(min=1e-9)  # N x S, the mean over positions
+    return torch.special.entr(used).sum(1)[sentence] - entropy

@@ -1,0 +1,16 @@
+"""Networks around latent attention, in torch alone, batch first: decoders and inference networks."""
+
+from onmt_varattn.modules.decoder import RNNDecoder, State, Trace
+from onmt_varattn.modules.posterior import GatedPosterior, Posterior, Reader
+from onmt_varattn.modules.recurrence import Recurrence, StackedCells
+
+__all__ = [
+    "GatedPosterior",
+    "Posterior",
+    "RNNDecoder",
+    "Reader",
+    "Recurrence",
+    "StackedCells",
+    "State",
+    "Trace",
+]

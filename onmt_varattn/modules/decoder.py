@@ -1,0 +1,170 @@
+"""The RNN decoder: target words whose attention is an alignment distribution.
+
+At each step j, with x_1..x_S the source states ("memory"):
+
+    query       q_j = RNN(q_{j-1}, [embedding of y_{j-1}; c_{j-1}])
+    prior       p(z_j = i) = softmax_i score(q_j, x_i)
+    context     c_j = E_p[x_z], fed back at the next step (c_0 = 0)
+
+Without input feeding the RNN reads the words alone, and no loop over time is needed. Readout, output
+layer and loss come after it, for all positions at once.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onmt_varattn.latent.attention import LatentAttention
+from onmt_varattn.latent.memory import Memory
+from onmt_varattn.latent.positions import Positions
+from onmt_varattn.modules.recurrence import Recurrence, StackedCells
+
+
+@dataclass
+class State:
+    """Where a decoder stands, for N sentences of Q hypotheses each.
+
+    Attributes:
+        hidden: the RNN's states, each layers x N*Q x D.
+        context: the last one, N*Q x M; None without input feeding.
+        memory: of the N sentences.
+    """
+
+    hidden: tuple[Tensor, ...]
+    context: Tensor | None
+    memory: Memory
+
+
+@dataclass
+class Trace:
+    """What a run over known words leaves behind, for N sentences of Q hypotheses each.
+
+    Attributes:
+        queries: N*Q x T x D.
+        contexts: E_p[x_z], N*Q x T x M.
+        prior: scores, minus infinity where the source is padding, N*Q x T x S.
+        memory: of the N sentences.
+        posterior: scores of an inference network, like `prior`.
+    """
+
+    queries: Tensor
+    contexts: Tensor
+    prior: Tensor
+    memory: Memory
+    posterior: Tensor | None = None
+
+    def positions(self, gold: Tensor, real: Tensor) -> Positions:
+        """The real positions of N sentences with their words: N x T each."""
+        return Positions.of(self.queries, self.memory, gold, real, self.prior, self.contexts, self.posterior)
+
+    def every_position(self) -> Positions:
+        """All positions of all hypotheses, in the order of time; there are no words to predict."""
+        rows, steps = self.queries.shape[:2]
+        sentences, device = self.memory.sentences, self.queries.device
+        row = torch.arange(rows, device=device)
+        time = torch.arange(steps, device=device).repeat_interleave(rows)  # T*N*Q
+        each = rows // sentences  # Q
+
+        def flat(values: Tensor) -> Tensor:
+            return values.transpose(0, 1).flatten(0, 1)
+
+        return Positions(
+            queries=flat(self.queries),
+            contexts=flat(self.contexts),
+            prior=flat(self.prior),
+            posterior=None,
+            memory=self.memory,
+            sentence=(row // each).repeat(steps),
+            step=(row % each).repeat(steps) * steps + time,
+            steps=each * steps,
+            gold=torch.zeros_like(time),
+        )
+
+
+class RNNDecoder(nn.Module):
+    """A decoder whose embedding, state and memory sizes are independent.
+
+    >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
+    >>> decoder = RNNDecoder(nn.Embedding(20, 5), StackedCells("LSTM", 1, 5 + 6, 8), attention)
+    >>> state = decoder.start(attention.prepare(torch.randn(3, 4, 6)))
+    >>> trace, state = decoder.run(decoder.embed(torch.zeros(3, 7, dtype=torch.long)), state)
+    >>> trace.queries.shape, trace.prior.shape
+    (torch.Size([3, 7, 8]), torch.Size([3, 7, 4]))
+
+    Args:
+        embeddings: from words to vectors.
+        rnn: `StackedCells` that read [embedding; context], the expected context being fed back; or
+            torch.nn.LSTM or GRU, time first, over the embeddings alone.
+        attention: whose query size is that of the states, D.
+        initial: where the first state comes from: "zero", or the "encoder"'s final state.
+    """
+
+    def __init__(
+        self, embeddings: nn.Module, rnn: nn.Module, attention: LatentAttention, initial: str = "zero"
+    ) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+        self.rnn = rnn
+        self.attention = attention
+        self.size, self.memory_size = attention.query_size, attention.memory_size
+        self.input_feed = isinstance(rnn, StackedCells)
+        self.has_cell = rnn.is_lstm if isinstance(rnn, StackedCells) else isinstance(rnn, nn.LSTM)
+        self.layers = len(rnn.layers) if isinstance(rnn, StackedCells) else int(rnn.num_layers)  # type: ignore[arg-type]
+        self.bridge: nn.Module | None = None
+        if initial == "encoder":
+            same = self.size == self.memory_size
+            self.bridge = nn.Identity() if same else nn.Linear(self.memory_size, self.size)
+
+    def embed(self, words: Any) -> Tensor:
+        """Words to vectors: N x T -> N x T x E."""
+        return self.embeddings(words)
+
+    def start(self, memory: Memory, final: tuple[Tensor, ...] | None = None) -> State:
+        """Stand before the first word.
+
+        Args:
+            memory: what `LatentAttention.prepare` gave.
+            final: the encoder's last states, each layers x N x M, for `initial="encoder"`.
+        """
+        vectors, batch = memory.vectors, memory.sentences
+        if self.bridge is None:
+            zeros = vectors.new_zeros(self.layers, batch, self.size)
+            hidden = (zeros, zeros) if self.has_cell else (zeros,)
+        else:
+            assert final is not None
+            hidden = tuple(self.bridge(one) for one in final)
+        context = vectors.new_zeros(batch, self.memory_size) if self.input_feed else None
+        return State(hidden, context, memory)
+
+    def run(self, words: Tensor, state: State) -> tuple[Trace, State]:
+        """Read known words from a state on: embeddings N*Q x T x E."""
+        words = words.transpose(0, 1)  # T x N*Q x E
+        if not self.input_feed:
+            return self._run_at_once(words, state)
+        memory, hidden, context = state.memory, state.hidden, state.context
+        assert isinstance(self.rnn, StackedCells)
+        assert context is not None
+        queries, contexts, scores = [], [], []
+        recurrence = Recurrence(self.rnn, words)
+        for step in range(len(words)):
+            query, hidden = recurrence.step(step, context, hidden)  # N*Q x D
+            mean, prior = self.attention.step(query.view(memory.sentences, -1, self.size), memory)
+            context = mean.flatten(0, 1)  # N*Q x M
+            queries.append(query)
+            contexts.append(context)
+            scores.append(prior.flatten(0, 1))  # N*Q x S
+        trace = Trace(torch.stack(queries, 1), torch.stack(contexts, 1), torch.stack(scores, 1), memory)
+        return trace, State(hidden, context, memory)
+
+    def _run_at_once(self, words: Tensor, state: State) -> tuple[Trace, State]:
+        """`run` where nothing is fed back: embeddings T x N*Q x E."""
+        memory = state.memory
+        found, hidden = self.rnn(words, state.hidden if self.has_cell else state.hidden[0])
+        queries = found.transpose(0, 1)  # N*Q x T x D
+        rows = queries.reshape(memory.sentences, -1, self.size)  # N x Q*T x D
+        shape = queries.shape[:2]
+        contexts, prior = (values.view(*shape, -1) for values in self.attention.step(rows, memory))
+        trace = Trace(queries, contexts, prior, memory)
+        return trace, State(hidden if self.has_cell else (hidden,), None, memory)
