@@ -221,12 +221,14 @@ class _Gold(torch.autograd.Function):
             if output.unpredicted is not None:
                 residual[:, output.unpredicted] -= output.others * weights
         narrow, narrow_states = residual.to(output.narrow), states.to(output.narrow)
-        of_states = (narrow @ output.narrow_weight).to(states.dtype)
+        of_weight = of_bias = None
         if output.collects:
             output.add_gradient(narrow, narrow_states)
-            return of_states, None, None, None, None
-        of_weight = (narrow.t() @ narrow_states).to(output.weight.dtype)
-        return of_states, of_weight, narrow.sum(0, dtype=output.wide).to(output.bias.dtype), None, None
+        else:
+            of_weight = (narrow.t() @ narrow_states).to(output.weight.dtype)
+            of_bias = narrow.sum(0, dtype=output.wide).to(output.bias.dtype)
+        of_states = (narrow @ output.narrow_weight).to(states.dtype)
+        return of_states, of_weight, of_bias, None, None
 
 
 @dataclass

@@ -121,7 +121,6 @@ def test_ctrl_c_is_one_line(capsys):
         ("-generator_function sparsemax", "-generator_function sparsemax"),
         ("-encoder_type transformer", "use rnn or brnn"),
         ("-decoder_type transformer", "use rnn"),
-        ("-input_feed 0", "-input_feed 0"),
         ("-enc_rnn_size 5", "must be even"),
         ("-global_attention dot", r"equal -enc_rnn_size \(6\) and -dec_rnn_size \(7\)"),
         ("-global_attention none", "use mlp or general or dot or scaled_dot"),

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ FLAGS = [
     "-decoder_init encoder -layers 2",
     "-decoder_init encoder -rnn_type GRU -enc_rnn_size 8 -dec_rnn_size 8",
     "-encoder_type rnn",
+    "-input_feed 0",
+    "-input_feed 0 -rnn_type GRU -layers 2 -decoder_init encoder",
 ]
 
 
@@ -53,12 +56,23 @@ def logits(model, query, context):
     return output.weight @ state + output.bias
 
 
+def cells_of(rnn):
+    """The weights of each layer, be it a stack of cells or one of torch's RNNs."""
+    if hasattr(rnn, "layers"):
+        return list(rnn.layers)
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    return [
+        SimpleNamespace(**{name: getattr(rnn, f"{name}_l{layer}") for name in names})
+        for layer in range(rnn.num_layers)
+    ]
+
+
 def plain_decode(model, opt, source, words, mixture=mixture_soft):
     """One sentence alone: log probabilities and attention of each position, word by word."""
     decoder = model.decoder
     final, memory, _ = model.encoder(source.view(-1, 1, 1), torch.tensor([len(source)]))
     memory = memory[:, 0]  # S x M
-    layers = len(decoder.rnn.layers)
+    layers = len(cells_of(decoder.rnn))
     h = [torch.zeros(decoder.size).double() for _ in range(layers)]
     c = [torch.zeros(decoder.size).double() for _ in range(layers)]
     if opt.decoder_init == "encoder":
@@ -71,8 +85,10 @@ def plain_decode(model, opt, source, words, mixture=mixture_soft):
     context = torch.zeros(decoder.memory_size).double()
     log_probs, attention = [], []
     for word in words:
-        x = torch.cat([decoder.embeddings.word_lut.weight[word], context])
-        for layer, cell in enumerate(decoder.rnn.layers):
+        x = decoder.embeddings.word_lut.weight[word]
+        if opt.input_feed:
+            x = torch.cat([x, context])
+        for layer, cell in enumerate(cells_of(decoder.rnn)):
             h[layer], c[layer] = step(cell, x, h[layer], c[layer])
             x = h[layer]
         keys = decoder.attention.score.keys(memory.unsqueeze(0))
@@ -235,7 +251,9 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("flags", ["", "-rnn_type GRU -global_attention general -decoder_init encoder"])
+@pytest.mark.parametrize(
+    "flags", ["", "-rnn_type GRU -global_attention general -decoder_init encoder", "-input_feed 0"]
+)
 def test_memory_follows_the_search(search, flags):
     model, _ = models.model(flags)
     batch = models.batch()

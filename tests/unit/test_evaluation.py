@@ -25,7 +25,7 @@ def attention_of(flags):
 def read(flags, batch_size=3, pairs=PAIRS, seed=0):
     """A model, and all its readings."""
     model, opt = models.model(flags, seed)
-    return model, list(Reader(model, models.fields(), opt, batch_size).read(pairs))
+    return model, list(Reader(model, models.fields(), batch_size).read(pairs))
 
 
 def scores_of(flags, kmax=(1, 2), samples=10, **kwargs):

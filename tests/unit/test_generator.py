@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from onmt_varattn.latent.likelihood import OutputLayer
 from onmt_varattn.nmt.decoder import CandidateStates
 from onmt_varattn.nmt.generator import MixtureGenerator
 
@@ -41,9 +42,9 @@ def test_it_equals_the_plain_one(counts, rows, monkeypatch):
 
 def test_padded_candidates_are_not_computed(monkeypatch):
     rows = []
-    plain = Vocabulary.logits
+    plain = OutputLayer.logits
     monkeypatch.setattr(
-        Vocabulary, "logits", lambda self, states: rows.append(len(states)) or plain(self, states)
+        OutputLayer, "logits", lambda self, states: rows.append(len(states)) or plain(self, states)
     )
     with torch.no_grad():
         generator()(candidates(RAGGED))

@@ -49,7 +49,7 @@ def test_sums_are_those_of_plain_loops():
 def test_sums_are_those_of_training(kind):
     model, opt = models.model("-attention variational")
     found, right = Informative(), torch.zeros(3).double()
-    for reading in Reader(model, models.fields(), opt, batch_size=3).read(PAIRS):
+    for reading in Reader(model, models.fields(), batch_size=3).read(PAIRS):
         probs = reading.distribution(kind).probs
         for matrix in reading.by_sentence(probs):
             found.add(matrix)

@@ -138,7 +138,7 @@ DETERMINISTIC = [
 
 
 def test_the_combinations_are_those_that_are_offered():
-    assert len(COMBINATIONS) == 1 + 1 + 2 + (7 + 2 + 7) + 1
+    assert len(COMBINATIONS) == 1 + 1 + 4 + (10 + 2 + 10) + 1
     assert len(DETERMINISTIC) == 1 + 1 + 1 + 6
 
 

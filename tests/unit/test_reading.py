@@ -17,7 +17,7 @@ TIGHT = {"rtol": 0, "atol": 1e-12}
 
 
 def readers(flags, batch_size=3):
-    model, opt = models.model(flags)
+    model, _ = models.model(flags)
     return model, Reader(model, models.fields(), batch_size)
 
 

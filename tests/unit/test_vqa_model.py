@@ -235,9 +235,9 @@ def test_a_batch_is_the_sum_of_its_questions_in_any_order(model, name, estimator
 
 def test_all_objectives_have_the_same_generative_parameters():
     torch.manual_seed(5)
-    without = AnswerModel(SIZES, "mlp", 0.3, False)
+    without = new_model("mlp", False)
     torch.manual_seed(5)
-    with_network = AnswerModel(SIZES, "mlp", 0.3, True)
+    with_network = new_model("mlp", True)
     other = with_network.state_dict()
     for name, value in without.state_dict().items():
         assert torch.equal(value, other[name])
@@ -291,7 +291,7 @@ def test_a_draw_does_not_project_boxes_that_were_not_drawn(model):
     """With one draw a question the emission sees one box a question; with all boxes, each once."""
     questions, seen = batch(), []
     model.attention.readout.context.register_forward_hook(
-        lambda module, inputs, output: seen.append(len(inputs[0]))
+        lambda module, inputs, output: seen.append(inputs[0][..., 0].numel())
     )
     loss(model, questions, "variational", "sample", Settings(samples=1), baseline="none")
     assert seen == [3]
