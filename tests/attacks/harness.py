@@ -1,5 +1,6 @@
 """Tries files on entry points in processes of their own, and judges what came of it."""
 
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from tests.attacks.watch import ROOT
 MEMORY = 256 << 20  # bytes that a process may grow by, and
 TIMES = 10  # more for each byte of the file
 PATIENCE = 60.0  # seconds after which a process that reports nothing is ended
+SETTLE = 5.0  # seconds in which a process that a file started leaves its trace
 # A line of the log, of the model that is printed there, or empty.
 _LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d [\d:,]+ \w+\]|warning: |-resume: |\s*\(\w+\): |\s*\)?$")
 
@@ -78,13 +80,27 @@ def run(
     """
     for number, outcome in _outcomes(jobs, world):
         job = jobs[number]
+        traces = _take_traces(witness, SETTLE if _may_have_started(outcome) else 0.0)
         findings = [Finding(job, kind, " ".join(what.split())) for kind, what in judge(job, outcome, good)]
-        for trace in sorted(witness.iterdir()):
-            findings.append(
-                Finding(job, "witness", f"{trace.name} is there: the file ran or wrote something")
-            )
-            trace.rmdir() if trace.is_dir() else trace.unlink()
+        findings += [
+            Finding(job, "witness", f"{trace} is there: the file ran or wrote something") for trace in traces
+        ]
         yield Tried(job, outcome, findings)
+
+
+def _may_have_started(outcome: dict[str, Any]) -> bool:
+    """Whether a file may have started a process that still runs. A process that died reports no events."""
+    return "died" in outcome or any(kind == "run" for kind, _ in outcome["events"])
+
+
+def _take_traces(witness: Path, seconds: float) -> list[str]:
+    """The names of the traces in a directory, which is emptied; waits for the first one if need be."""
+    end = time.monotonic() + seconds
+    while not (traces := sorted(witness.iterdir())) and time.monotonic() < end:
+        time.sleep(0.02)
+    for trace in traces:
+        trace.rmdir() if trace.is_dir() else trace.unlink()
+    return [trace.name for trace in traces]
 
 
 def judge(
@@ -158,21 +174,29 @@ def _outcomes(jobs: Sequence[Job], world: Path) -> Iterator[tuple[int, dict[str,
 
 
 def _reports(jobs: Iterable[tuple[int, Job]], world: Path) -> Iterator[dict[str, Any]]:
+    """What a process reports; it tries the next file when the traces of the last one have been taken."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([[number, str(job.path), job.point] for number, job in jobs], file)
         file.flush()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.attacks.trial", str(world), file.name],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         )
+        assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield from map(json.loads, _lines(process.stdout.fileno()))
+            for report in map(json.loads, _lines(process.stdout.fileno())):
+                yield report
+                if "begins" not in report:
+                    with contextlib.suppress(BrokenPipeError):  # it has died since
+                        os.write(process.stdin.fileno(), b"\n")
         finally:
             process.kill()
             process.wait()
+            process.stdin.close()
             process.stdout.close()
 
 

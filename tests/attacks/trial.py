@@ -2,7 +2,8 @@
 
     python -m tests.attacks.trial WORLD JOBS
 
-JOBS is a file with a list of [number, path, point]; the report goes to standard output.
+JOBS is a file with a list of [number, path, point]; the report goes to standard output. After each one it
+waits for a line on standard input: traces of the next file must not be taken for those of this one.
 """
 
 import importlib
@@ -117,7 +118,8 @@ def main(directory: str, jobs: str) -> None:
 
     torch.set_num_threads(1)
     wanted = json.loads(Path(jobs).read_text())
-    report = os.fdopen(os.dup(1), "w")
+    report, go_on = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # not for files to read
     os.chdir(directory)
     watch = Watch()
     may_read = [Path(directory)]
@@ -132,8 +134,8 @@ def main(directory: str, jobs: str) -> None:
             del outcome["record"]
             shutil.rmtree(scratch)
             print(json.dumps({"number": number, **outcome}, default=repr), file=report, flush=True)
-            if "too slow" in outcome["trace"]:  # what was interrupted may be left in any state
-                os._exit(3)
+            if not go_on.readline() or "too slow" in outcome["trace"]:
+                os._exit(3)  # what was interrupted may be left in any state
     os._exit(0)
 
 
