@@ -17,7 +17,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable
 from onmt_varattn.nmt.presets import complete, given_options
 from onmt_varattn.nmt.world import USE_CUDA
-from onmt_varattn.opts import check_train, take_up
+from onmt_varattn.opts import check_processes, check_ranges, check_train, take_up
 from onmt_varattn.plugin import register
 from onmt_varattn.runs import check_place
 from onmt_varattn.training_data import (
@@ -88,11 +88,8 @@ def choose(opt: Any, given: set[str]) -> Chosen:
     if not (opt.attention or opt.preset):
         return Chosen(given, {})
     check_data(opt)
-    for name in ("batch_size", "world_size"):
-        if getattr(opt, name) < 1:
-            raise UserError(f"-{name} {getattr(opt, name)} must be at least 1")
-    if min(opt.accum_count, default=0) < 1:
-        raise UserError(f"-accum_count {min(opt.accum_count, default='')} must be at least 1")
+    check_processes(opt)
+    check_ranges(opt)
     return Chosen(given, complete(opt, given, steps_per_pass, has_validation(opt)))
 
 
