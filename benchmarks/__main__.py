@@ -21,8 +21,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from benchmarks import report
 from benchmarks.measure import Task
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED
@@ -30,6 +28,7 @@ from onmt_varattn import pages
 from onmt_varattn.cli import run as run_command
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.progress import progress
 
 ROOT = Path(__file__).resolve().parent.parent
 BEAMS = (5, 10, 20)
@@ -84,7 +83,7 @@ def main() -> None:
     check(opt)
     turns = [task for part in opt.parts for task in PARTS[part](opt)]
     found: dict[Task, list[dict[str, float]]] = defaultdict(list)
-    bar = tqdm(turns, unit="process", disable=None)
+    bar = progress(turns, desc="measuring", unit="processes")
     for task in bar:
         bar.set_description(f"{task.task} {task.system}, {task.shape}")
         found[task].append(run(task))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.shapes import AT_ONCE, SHAPES
 from onmt_varattn import pages
+from onmt_varattn.progress import progress
 
 SYSTEMS = {
     "soft": "-attention soft",
@@ -73,12 +74,11 @@ def main() -> None:
     rates: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         config = corpus(Path(name))
-        for _ in range(args.rounds):
-            for system, flags in SYSTEMS.items():
-                for way, (batch, _) in WAYS.items():
-                    rate = words_per_second(config, f"{flags} {batch}", args.steps)
-                    rates.setdefault((system, way), []).append(rate)
-                    print(f"{system}, {way}: {rate:,.0f} target words a second", file=sys.stderr)
+        turns = [(system, way) for _ in range(args.rounds) for system in SYSTEMS for way in WAYS]
+        for system, way in progress(turns, desc="measuring", unit="runs"):
+            rate = words_per_second(config, f"{SYSTEMS[system]} {WAYS[way][0]}", args.steps)
+            rates.setdefault((system, way), []).append(rate)
+            print(f"{system}, {way}: {rate:,.0f} target words/s", file=sys.stderr)
     heads = [*WAYS, "gain, twice the batch", "gain, the same batch"]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for system in SYSTEMS:

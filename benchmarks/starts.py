@@ -18,11 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
+from onmt_varattn.progress import progress
 
 ESCAPED = 0.25
 STARTS = {
@@ -179,7 +178,7 @@ def main() -> None:
     trials = [Trial(corpus(text), start, seed) for text in opt.data for seed in opt.seeds for start in starts]
     with ThreadPoolExecutor(opt.jobs) as pool:
         done = pool.map(lambda trial: train(trial, opt.output), trials)
-        for _ in tqdm(done, total=len(trials), unit=" runs", disable=None):
+        for _ in progress(done, len(trials), desc="training", unit="runs"):
             pass
     outcomes = [outcome(trial, opt.output) for trial in trials]
     if opt.json:

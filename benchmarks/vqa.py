@@ -22,12 +22,12 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from tqdm import tqdm
 
 from onmt_varattn import pages
 from onmt_varattn.bin import vqa_preprocess
 from onmt_varattn.cli import run as run_command
 from onmt_varattn.errors import UserError
+from onmt_varattn.progress import progress
 from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.runs import as_words
 
@@ -67,7 +67,7 @@ def corpus(directory: Path, questions: int) -> str:
         file["boxes"] = np.tile(np.array([0, 0, 9, 9], np.float32), (questions, BOXES, 1))
         features = file.create_dataset("features", (questions, BOXES, FEATURES), np.float32)
         noise = np.random.default_rng(1)
-        for i in tqdm(range(questions), "drawing features", unit=" images", disable=None):
+        for i in progress(range(questions), desc="drawing features", unit="images"):
             features[i] = noise.random((BOXES, FEATURES), np.float32)
     files = [
         f"-{part}_{name} {directory}/{part}.{name[0]}"
@@ -148,7 +148,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         prefix = corpus(Path(name), (args.steps + WARM_UP + 3) * args.batch_size)
         turns = [(row, place) for _ in range(args.rounds) for row in ROWS for place in PLACES]
-        for row, place in tqdm(turns, "measuring", unit=" runs", disable=None):
+        for row, place in progress(turns, desc="measuring", unit="runs"):
             if PLACES[place]:
                 forget(prefix)
             found.setdefault((row, place), []).append(measure(prefix, row, args.steps, args.batch_size))

@@ -30,6 +30,7 @@ from typing import NamedTuple
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
+from onmt_varattn.progress import progress
 
 SHORTEST, LONGEST = 4, 20  # words of a sentence, either side
 MOST_SENTENCES = 1_000_000  # there are more, but the short ones run out first: the mean length drifts up
@@ -449,17 +450,19 @@ def generate(n: int, seed: int) -> list[Pair]:
         raise UserError(f"cannot draw {n} sentences without repeats: choose from 1 to {MOST_SENTENCES}")
     seeds = random.Random(seed)
     pairs: dict[tuple[str, ...], Pair] = {}
-    while len(pairs) < n:
-        sentence_seed = seeds.getrandbits(64)
-        derivation = Derivation(sentence_seed)
-        sentence = derivation.sentence()
-        source, target = _spell(sentence.de), _spell(sentence.en)
-        if source in pairs or not all(SHORTEST <= len(side) <= LONGEST for side in (source, target)):
-            continue
-        likely = target
-        if not derivation.typical:
-            likely = _spell(Derivation(sentence_seed, likely=True).sentence().en)
-        pairs[source] = Pair(source, target, _links(sentence), likely)
+    with progress(total=n, desc="drawing sentences", unit="pairs") as bar:
+        while len(pairs) < n:
+            sentence_seed = seeds.getrandbits(64)
+            derivation = Derivation(sentence_seed)
+            sentence = derivation.sentence()
+            source, target = _spell(sentence.de), _spell(sentence.en)
+            if source in pairs or not all(SHORTEST <= len(side) <= LONGEST for side in (source, target)):
+                continue
+            likely = target
+            if not derivation.typical:
+                likely = _spell(Derivation(sentence_seed, likely=True).sentence().en)
+            pairs[source] = Pair(source, target, _links(sentence), likely)
+            bar.update()
     return list(pairs.values())
 
 

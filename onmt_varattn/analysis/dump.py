@@ -17,10 +17,10 @@ from typing import IO, Any
 
 from onmt.constants import DefaultTokens
 from torch import Tensor
-from tqdm import tqdm
 
 from onmt_varattn.nmt.reading import Reader, Reading
 from onmt_varattn.nmt.translator import Hypothesis
+from onmt_varattn.progress import progress
 
 DECIMALS = 5
 CHUNK = 256  # pairs whose matrices are held at a time
@@ -44,7 +44,7 @@ class AttentionDump:
         self, sources: Sequence[Tokens], hypotheses: Sequence[Hypothesis], targets: Sequence[Tokens] | None
     ) -> None:
         """The next lines: source tokens, best translations and, if given, tokens of references."""
-        for start in tqdm(range(0, len(sources), CHUNK), desc="writing attention", disable=None):
+        for start in progress(range(0, len(sources), CHUNK), desc="writing attention", unit="chunks"):
             chunk = slice(start, start + CHUNK)
             references = None
             if targets is not None:

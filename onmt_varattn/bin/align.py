@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
-from tqdm import tqdm
 
 from onmt_varattn.analysis.alignment import (
     Gold,
@@ -25,6 +24,7 @@ from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import read_lines, read_parallel, write_result
 from onmt_varattn.opts import adder, nonfinite_opt
+from onmt_varattn.progress import progress
 from onmt_varattn.text import Sentence
 
 KINDS = ("posterior", "exact", "prior")
@@ -196,7 +196,7 @@ def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any, fi
         )
     else:
         attentions = attention(model, [pairs[i] for i in whole], kind, opt.batch_size)
-    for n, probs in tqdm(attentions, total=len(whole), unit=" pairs", desc=f"reading {kind}", disable=None):
+    for n, probs in progress(attentions, len(whole), desc="aligning", unit="pairs"):
         threshold = opt.method == "threshold"
         found[whole[n]] = threshold_links(probs, opt.threshold) if threshold else argmax_links(probs)
         informative.add(probs)

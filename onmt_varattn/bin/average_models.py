@@ -7,6 +7,7 @@ from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable
 from onmt_varattn.plugin import register
+from onmt_varattn.progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +35,7 @@ def average_models(args: Sequence[str] | None = None) -> None:
 
     check_writable(opt.output)
     average: dict[str, Any] = {}
-    for number, path in enumerate(opt.models, 1):
+    for number, path in enumerate(progress(opt.models, desc="averaging", unit="models"), 1):
         model = checkpoint.load(path)
         average = average or {**model, "optim": None, "training": None}
         for part in ("model", "generator"):

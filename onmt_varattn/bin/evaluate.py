@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import sacrebleu
 import torch
-from tqdm import tqdm
 
 import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
@@ -16,6 +15,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable, read_parallel, to_json, write_result
 from onmt_varattn.opts import nonfinite_opt
 from onmt_varattn.plugin import register
+from onmt_varattn.progress import progress
 
 if TYPE_CHECKING:
     from onmt_varattn.api import Model
@@ -92,7 +92,7 @@ def evaluate(opt: Any) -> None:
     register()
     check_models(opt.model)
     results, targets = [], []
-    for path in opt.model:
+    for path in progress(opt.model, desc="evaluating", unit="models", leave=False):
         model = load(path, opt)
         results.append(evaluate_model(model, path, text, opt))
         targets.append((model.processing.tgt, model.fields["tgt"].base_field.vocab.itos))
@@ -201,7 +201,7 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
     fit = warn_of_unknown(model, pairs, opt.src, opt.tgt)
     attention = model.model_opt.attention
     torch.manual_seed(opt.seed)
-    with tqdm(total=len(pairs), unit=" sentences", desc=f"scoring {path}", disable=None) as bar:
+    with progress(total=len(pairs), desc=f"scoring {path}", unit="sentences") as bar:
         readings = counted(model.read(pairs, opt.batch_size), bar)
         scores = score(readings, attention, text.words, [k for k in opt.kmax if k], opt.samples)
     if not scores.finite:
@@ -251,7 +251,7 @@ def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[s
     bleu = metric(opt, model.processing.tgt.lowercase)
     scores, step = {}, BATCHES_TRANSLATED * opt.batch_size
     total = len(ways) * len(text.source)
-    with tqdm(total=total, unit=" sentences", desc=f"translating with {path}", disable=None) as bar:
+    with progress(total=total, desc=f"translating with {path}", unit="sentences") as bar:
         for way in ways:
             torch.manual_seed(opt.seed)
             translations: list[str] = []

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable, read_parallel, write_result
 from onmt_varattn.opts import adder, nonfinite_opt
+from onmt_varattn.progress import progress
 
 
 def explore_parser() -> Parser:
@@ -62,8 +62,7 @@ def explore(opt: Any) -> None:
     read = [model.sentences(pair.source, pair.target) for pair in pairs]
     fit = warn_of_unknown(model, read, opt.src, opt.tgt)
     torch.manual_seed(opt.seed)
-    bar = tqdm(explorer.sentences(pairs), total=len(pairs), unit=" sentences", desc="reading", disable=None)
-    found = dict(bar)
+    found = dict(progress(explorer.sentences(pairs), len(pairs), desc="reading", unit="sentence pairs"))
     warn_of_findings(model, fit, explorer.findings())
     page = explorer.page([found[i] for i in range(len(pairs))], opt.model, (opt.src, opt.tgt))
     write_result(opt.output, page)

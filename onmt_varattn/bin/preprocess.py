@@ -16,12 +16,12 @@ from typing import Any
 
 import yaml
 from onmt.opts import config_opts
-from tqdm import tqdm
 
 from onmt_varattn.analysis.alignment import Links, parse_pharaoh
 from onmt_varattn.cli import Parser, logger, run
 from onmt_varattn.errors import UserError, warn
 from onmt_varattn.files import atomic_write_all, check_writable, read_lines
+from onmt_varattn.progress import Progress, progress
 from onmt_varattn.text import (
     SUBWORDS,
     TOKENIZERS,
@@ -414,22 +414,29 @@ def _convert(
     splits: Iterable[Split], src: Callable[[str], str], tgt: Callable[[str], str], processes: int, doing: str
 ) -> None:
     """Replace the lines of every split by what `src` and `tgt` make of them."""
-    for split in splits:
-        sides = [
-            _map(convert, split.side(i), processes, f"{doing} {split.name} {meaning}")
-            for i, (convert, meaning) in enumerate(zip((src, tgt), SIDES.values(), strict=True))
-        ]
-        split.pairs = list(zip(*sides, strict=True))
+    splits = list(splits)
+    lines = sum(2 * len(split.pairs) for split in splits)
+    with progress(total=lines, desc=f"{doing} text", unit="lines") as bar:
+        for split in splits:
+            sides = [_map(convert, split.side(i), processes, bar) for i, convert in enumerate((src, tgt))]
+            split.pairs = list(zip(*sides, strict=True))
 
 
-def _map(convert: Callable[[str], str], lines: Sequence[str], processes: int, label: str) -> list[str]:
+def _map(convert: Callable[[str], str], lines: Sequence[str], processes: int, bar: Progress) -> list[str]:
     """`convert` on every line, in order."""
     processes = processes or os.cpu_count() or 1
     if processes == 1 or len(lines) <= CHUNK:
-        return [convert(line) for line in tqdm(lines, label, disable=None, unit=" lines")]
+        return _counted(map(convert, lines), bar)
     with multiprocessing.Pool(processes, _start_worker, (convert,)) as pool:
-        converted = pool.imap(_work, lines, CHUNK)
-        return list(tqdm(converted, label, len(lines), disable=None, unit=" lines"))
+        return _counted(pool.imap(_work, lines, CHUNK), bar)
+
+
+def _counted(lines: Iterable[str], bar: Progress) -> list[str]:
+    found = []
+    for line in lines:
+        found.append(line)
+        bar.update()
+    return found
 
 
 _worker: Callable[[str], str]

@@ -11,7 +11,6 @@ from typing import Any
 import sacrebleu
 from onmt.utils.logging import init_logger
 from onmt.utils.parse import ArgumentParser
-from tqdm import tqdm
 
 from onmt_varattn.allocator import keep_freed_memory
 from onmt_varattn.cli import Parser, run
@@ -26,6 +25,7 @@ from onmt_varattn.files import (
 )
 from onmt_varattn.opts import check_translate
 from onmt_varattn.plugin import register
+from onmt_varattn.progress import progress
 
 STANDARD_INPUT = "-"
 DEFAULT_OUTPUT = "pred.txt"  # OpenNMT's
@@ -285,8 +285,8 @@ def read_features(opt: Any, lines: int) -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def progress_bar(translator: Any, sentences: int) -> Iterator[None]:
-    """Count translated sentences on a terminal."""
-    with tqdm(total=sentences, unit=" sentences", desc="translating", disable=None) as bar:
+    """Count translated sentences."""
+    with progress(total=sentences, desc="translating", unit="sentences") as bar:
         translator.progress = bar
         yield
         translator.progress = None

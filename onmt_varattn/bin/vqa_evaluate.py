@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tqdm import tqdm
 
 import onmt_varattn
 from onmt_varattn.allocator import keep_freed_memory
@@ -14,6 +13,7 @@ from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import check_writable, to_json, write_result
 from onmt_varattn.opts import nonfinite_opt
+from onmt_varattn.progress import progress
 from onmt_varattn.vqa.opts import check_device
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def score(models: "Sequence[Trained]", opt: Any) -> None:
     for trained in models:
         check_fits(trained, data, opt)
     results = []
-    for trained in models:
+    for trained in progress(models, desc="evaluating", unit="models", leave=False):
         box_scores = None if gold is None else BoxScores(gold, data.answers, opt.gold)
         results.append(score_model(trained, data, part, box_scores, opt))
     try:
@@ -224,7 +224,7 @@ def score_model(
 
 def counted(batches: "Iterator[Batch]", questions: int, path: str) -> "Iterator[Batch]":
     """Show how many questions are done."""
-    with tqdm(total=questions, unit=" questions", desc=f"scoring {path}", disable=None) as bar:
+    with progress(total=questions, desc=f"scoring {path}", unit="questions") as bar:
         for batch in batches:
             yield batch
             bar.update(len(batch.index))

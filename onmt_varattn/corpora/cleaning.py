@@ -8,8 +8,7 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 
-from tqdm import tqdm
-
+from onmt_varattn.progress import progress
 from onmt_varattn.text import TextSide
 
 CHUNK = 256  # pairs that a worker process takes at a time
@@ -67,7 +66,7 @@ def tokenized(
     """The pairs as tokens, in order, with a few thousand in memory."""
     processes = processes or os.cpu_count() or 1
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(tqdm(desc=label, total=total, unit=" pairs", disable=None))
+        bar = stack.enter_context(progress(total=total, desc=label, unit="pairs"))
         pool = None
         if processes > 1 and total > CHUNK:
             pool = stack.enter_context(multiprocessing.Pool(processes, _ignore_interrupt))

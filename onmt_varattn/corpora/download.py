@@ -8,10 +8,9 @@ import time
 import urllib.error
 import urllib.request
 
-from tqdm import tqdm
-
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, read_bytes
+from onmt_varattn.progress import progress
 
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 1 << 20
@@ -89,7 +88,10 @@ def _recorded(record: str) -> str:
 def _digests(path: str, algorithms: set[str]) -> dict[str, str]:
     found = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
     try:
-        with open(path, "rb") as file, _progress(f"checking {path}", os.path.getsize(path)) as bar:
+        with (
+            open(path, "rb") as file,
+            progress(total=os.path.getsize(path), desc=f"checking {path}", unit="B") as bar,
+        ):
             while block := file.read(BLOCK):
                 bar.update(len(block))
                 for digest in found.values():
@@ -140,7 +142,10 @@ def _go_on(url: str, part: str) -> bool:
         return _go_on(url, part)
     with response:
         start, total = _extent(response, have)
-        with open(part, "ab" if start else "wb") as file, _progress(part, total, start) as bar:
+        with (
+            open(part, "ab" if start else "wb") as file,
+            progress(total=total, desc=f"downloading {part}", unit="B", initial=start) as bar,
+        ):
             since, brought = time.monotonic(), 0
             while block := response.read1(BLOCK):
                 file.write(block)
@@ -166,9 +171,3 @@ def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | N
 
 def _size(path: str) -> int:
     return os.path.getsize(path) if os.path.exists(path) else 0
-
-
-def _progress(label: str, total: int | None, start: int = 0) -> tqdm:
-    return tqdm(
-        desc=label, total=total, initial=start, unit="B", unit_scale=True, unit_divisor=1024, disable=None
-    )

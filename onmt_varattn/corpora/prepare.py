@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sacremoses
-from tqdm import tqdm
 
 from onmt_varattn.cli import Parser, logger
 from onmt_varattn.corpora.cleaning import Cleaning, Pair, Tokenizer, tokenized
@@ -19,6 +18,7 @@ from onmt_varattn.corpora.stages import Stages
 from onmt_varattn.corpora.unpack import unpack
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.progress import progress
 
 SPLITS = ("train", "valid", "test")
 
@@ -258,7 +258,7 @@ def _count(src: str, tgt: str, form: Callable[[Iterator[str]], Iterator[str]]) -
     """How many pairs two files hold."""
     counts = []
     for path in (src, tgt):
-        lines = tqdm(form(stream_lines(path)), f"counting {path}", unit=" lines", disable=None)
+        lines = progress(form(stream_lines(path)), desc=f"counting {path}", unit="lines")
         counts.append(sum(1 for _ in lines))
     if counts[0] != counts[1] or not counts[0]:
         raise UserError(

@@ -9,10 +9,11 @@ import zlib
 from collections.abc import Sequence
 from typing import IO
 
-from tqdm import tqdm
+from tqdm.utils import CallbackIOWrapper
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
+from onmt_varattn.progress import progress
 
 # The archives of IWSLT and WMT have less than 1 GB, and text becomes 3 to 5 times as large.
 MOST_BYTES = 64 << 30  # of all that is unpacked
@@ -73,8 +74,10 @@ def unpack(archive: str, members: Sequence[str], directory: str) -> list[str]:
     try:
         with (
             open(archive, "rb") as file,
-            tqdm.wrapattr(file, "read", packed, desc=f"unpacking {archive}", disable=None) as compressed,
-            tarfile.open(fileobj=_Bounded(compressed, archive, most), mode="r:") as tar,
+            progress(total=packed, desc=f"unpacking {archive}", unit="B") as bar,
+            tarfile.open(
+                fileobj=_Bounded(CallbackIOWrapper(bar.update, file, "read"), archive, most), mode="r:"
+            ) as tar,
         ):
             for member in tar:
                 if member.issparse():  # holes, which take no bytes here, would be written as zeros

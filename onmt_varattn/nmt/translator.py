@@ -12,13 +12,13 @@ from onmt.constants import DefaultTokens, ModelTask
 from onmt.decoders.ensemble import EnsembleDecoder
 from onmt.decoders.transformer import TransformerDecoderBase
 from torch import Tensor
-from tqdm import tqdm
 
 from onmt_varattn.analysis.alignment import Links, argmax_links, pharaoh
 from onmt_varattn.analysis.attention import by_words
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.decoder import AttentionDecoder
 from onmt_varattn.nmt.tally import Tallying
+from onmt_varattn.progress import Progress
 from onmt_varattn.text import TextProcessing
 
 FORBIDDEN = -1e20  # the log probability that OpenNMT's search gives a word it must not pick
@@ -56,7 +56,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
 
     processing: TextProcessing | None = None
     model_opt: Any = None
-    progress: tqdm | None = None
+    progress: Progress | None = None
     aligns: bool = False
     keeps_attention: bool = False
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, read_lines
+from onmt_varattn.progress import progress
 from onmt_varattn.reproduction.plot import plot_kmax
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.runs import Run
@@ -42,7 +42,7 @@ def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
 def collect(runs: list[Run]) -> Results:
     """The results of finished runs by row; with alignment error rates where there are gold alignments."""
     results: Results = {}
-    for run in tqdm(runs, "results", disable=None, leave=False):
+    for run in progress(runs, desc="collecting results", unit="runs", leave=False):
         result = run.result()
         assert result is not None
         if run.recipe.gold_align:

@@ -15,6 +15,7 @@ from typing import IO
 from tqdm import tqdm
 
 from onmt_varattn import locking
+from onmt_varattn.progress import Progress, progress
 from onmt_varattn.reproduction.runs import Run
 from onmt_varattn.reproduction.tasks import task_of
 
@@ -46,7 +47,7 @@ class Process:
     command: list[str]
     process: "subprocess.Popen[bytes]"
     log: IO[str]
-    bar: tqdm
+    bar: Progress
     first: int  # the step it started from
     started: float = field(default_factory=time.time)
 
@@ -101,12 +102,11 @@ class Schedule:
         log = open(run.directory / "log.txt", "a", encoding="utf-8")  # noqa: SIM115, closed with the process
         log.write(f"$ {shlex.join(command)}\n")
         log.flush()
-        bar = tqdm(
-            desc=f"{run.name:28}" if training else f"{run.name}, evaluating",
+        bar = progress(
             total=run.steps if training else None,
+            desc=f"{run.name:28}" if training else f"{run.name}, evaluating",
+            unit="steps" if training else "s",
             initial=first,
-            unit=" steps" if training else " s",
-            disable=None,
             leave=False,
         )
         process = subprocess.Popen(
@@ -126,12 +126,12 @@ class Schedule:
         """See how a process is getting on; go on to the next command of its run once it has ended."""
         run, code = process.run, process.process.poll()
         if process.bar.total:
-            progress = run.progress(process.started)
-            step = progress.get("step", process.first)
+            reported = run.progress(process.started)
+            step = reported.get("step", process.first)
             self.left[run.name] = run.recipe.minutes(run.row) * (1 - step / run.steps)
             process.bar.update(step - process.bar.n)
             process.bar.set_postfix_str(
-                f"{task_of(run.recipe).progress(progress)}, all: {self.minutes_left():.0f} min left"
+                f"{task_of(run.recipe).progress(reported)}, all: {self.minutes_left():.0f} min left"
             )
         else:
             process.bar.update(int(time.time() - process.started) - process.bar.n)

@@ -8,10 +8,9 @@ import time
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-logger = logging.getLogger()
+from onmt_varattn.progress import Due, duration
 
-FIRST = 30.0  # seconds of training after which the first estimate is given
-LATER = 4.0  # estimates are repeated when the run has taken this many times as long
+logger = logging.getLogger()
 
 
 class Pace:
@@ -31,7 +30,7 @@ class Pace:
         self._began: float | None = None
         self._paused: float | None = None
         self._first = 0  # the first step that was seen
-        self._next = FIRST
+        self._due = Due()
         self._pass = -1
         self._stack = contextlib.ExitStack()
 
@@ -49,7 +48,7 @@ class Pace:
 
     def restart(self) -> None:
         """Steps are of another kind from here: measure, and tell, anew."""
-        self._began, self._next = None, FIRST
+        self._began, self._due = None, Due()
 
     def pause(self, label: str) -> None:
         """Something else than a step is done next, which does not count as training time."""
@@ -69,8 +68,7 @@ class Pace:
         if self._show:
             self._advance(step)
         took = now - self._began
-        if took >= self._next:
-            self._next = LATER * took
+        if self._due(took):
             logger.info(self.estimate(step, (step - self._first) / took))
 
     def estimate(self, step: int, rate: float) -> str:
@@ -112,14 +110,3 @@ class Pace:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-def duration(seconds: float) -> str:
-    """A time span as one says it: 40 s, 12 min, 3.5 h, 2.1 days."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 36 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"

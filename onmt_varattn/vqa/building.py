@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
 
 import numpy as np
-from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
 from onmt_varattn.locking import only_one
+from onmt_varattn.progress import progress as show_progress
 from onmt_varattn.vqa.features import FeatureFile, LeftOut, Position, Regions, open_features
 from onmt_varattn.vqa.regions import DUPLICATE, NOT_WANTED, START
 
@@ -29,7 +29,6 @@ FEATURES, BOXES, INDEX = "features.bin", "boxes.bin", "index.bin"
 DTYPES = {"float32": "<f4", "float16": "<f2"}
 ENTRY = np.dtype([("id", "<i8"), ("boxes", "<i8"), ("width", "<i8"), ("height", "<i8")])
 JOURNAL_IMAGES, JOURNAL_SECONDS = 500, 10.0
-SAY_SECONDS = 60.0  # between lines on progress where no bar is shown
 PLACES = 3  # named of every reason
 
 
@@ -212,11 +211,9 @@ class _Build:
         start, told, clock = progress.position, progress.position.items, time.monotonic()
         if start.items:
             print(f"{source.path}: going on after image {start.items:,}", flush=True)
-        said = clock
-        with tqdm(
-            desc=f"storing {source.path}", total=source.total, initial=start.offset, unit=source.unit,
-            unit_scale=True, disable=None,
-        ) as bar:  # fmt: skip
+        with show_progress(
+            total=source.total, desc=f"storing {source.path}", unit=source.unit, initial=start.offset
+        ) as bar:
             for position, item in source.iterate(start, self._refuse):
                 self._add(item, files)
                 bar.update(position.offset - progress.position.offset)
@@ -224,10 +221,6 @@ class _Build:
                 if position.items - told >= JOURNAL_IMAGES or time.monotonic() - clock >= JOURNAL_SECONDS:
                     self._write_journal(files)
                     told, clock = position.items, time.monotonic()
-                if bar.disable and time.monotonic() - said >= SAY_SECONDS:
-                    share = position.offset / max(source.total, 1)
-                    print(f"{source.path}: {position.items:,} images read, {share:.0%}", flush=True)
-                    said = time.monotonic()
         self._write_journal(files)
 
     def _refuse(self, image: int) -> str | None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write
+from onmt_varattn.progress import progress
 from onmt_varattn.vqa.answers import normalise, votes
 from onmt_varattn.vqa.data import Columns
 from onmt_varattn.vqa.official import Annotation, Question
@@ -68,7 +68,7 @@ def prepare(
     """
     index = {answer: i for i, answer in enumerate(answers)}
     texts, labels, lines = [], [], []
-    for question, annotation in tqdm(pairs, "preparing questions", disable=None, unit=" questions"):
+    for question, annotation in progress(pairs, desc="preparing questions", unit="questions"):
         given = votes(annotation.answers)
         texts.append(tokenise(question.text))
         labels.append(sorted((index[answer], given[answer]) for answer in given if answer in index))

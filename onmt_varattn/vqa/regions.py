@@ -76,7 +76,7 @@ class FeatureFile(ABC):
 
     path: str
     total: int
-    unit: ClassVar[str] = " images"
+    unit: ClassVar[str] = "images"
 
     def identity(self) -> list[int | str]:
         """What tells the file from a changed one: size and time of the last change."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.files import atomic_write, check_writable
+from onmt_varattn.progress import progress
 from onmt_varattn.vqa.scenes.annotators import Answer, annotate, answer_type, majority
 from onmt_varattn.vqa.scenes.encoding import SMALLEST, features
 from onmt_varattn.vqa.scenes.pictures import draw_picture
@@ -134,13 +134,13 @@ def write_scenes(settings: Settings, directory: str) -> Corpus:
     try:
         with contextlib.ExitStack() as stack:
             table = stack.enter_context(atomic_write(os.path.join(directory, FEATURES), "wb"))
-            for part, images in settings.images.items():
-                for image in tqdm(images, f"scenes of {part}", unit=" images", disable=None):
-                    scene = draw_scene(image, settings.seed, *settings.boxes)
-                    table.write(_row(scene, settings))
-                    corpus.add(part, scene, settings)
-                    if image in pictures:
-                        _write_picture(scene, os.path.join(directory, PICTURES, pictures[image]))
+            every = [(part, image) for part, images in settings.images.items() for image in images]
+            for part, image in progress(every, desc="drawing scenes", unit="images"):
+                scene = draw_scene(image, settings.seed, *settings.boxes)
+                table.write(_row(scene, settings))
+                corpus.add(part, scene, settings)
+                if image in pictures:
+                    _write_picture(scene, os.path.join(directory, PICTURES, pictures[image]))
             files = [table]
             for name, content in corpus.contents().items():
                 files.append(stack.enter_context(atomic_write(os.path.join(directory, name))))

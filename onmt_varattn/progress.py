@@ -1,0 +1,121 @@
+"""Progress of long work: a bar on a terminal, and elsewhere estimates of the time left on standard error."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tqdm import tqdm
+
+from onmt_varattn.errors import printable
+
+FIRST = 30.0  # seconds of work after which the first estimate is given
+LATER = 4.0  # estimates are repeated when the work has taken this many times as long
+
+
+class Due:
+    """When an estimate is due: after `FIRST` seconds, and when the work has taken `LATER` times as long."""
+
+    def __init__(self) -> None:
+        self._next = FIRST
+
+    def __call__(self, seconds: float) -> bool:
+        """Whether an estimate is due after so many seconds of work; if so, it counts as given."""
+        if seconds < self._next:
+            return False
+        self._next = LATER * seconds
+        return True
+
+
+class Progress(tqdm):
+    """A tqdm bar; where standard error is no terminal, a line with an estimate when one is due.
+
+    Made by `progress`.
+    """
+
+    def __init__(self, iterable: Iterable[Any] | None, label: str, unit: str, **options: Any) -> None:
+        in_bytes = unit == "B"
+        super().__init__(
+            iterable,
+            label,
+            unit=unit if in_bytes else f" {unit}",
+            unit_scale=in_bytes,
+            unit_divisor=1024 if in_bytes else 1000,
+            disable=None,
+            **options,
+        )
+        self._shown = not self.disable
+        self._label, self._counted = label.strip(), unit
+        self._began, self._first, self._due = time.monotonic(), self.n, Due()
+
+    def __iter__(self) -> Iterator[Any]:
+        """As of every bar."""
+        if self._shown:
+            yield from super().__iter__()
+            return
+        for item in self.iterable:
+            yield item
+            self.update()
+
+    def update(self, n: int = 1) -> bool | None:
+        """Count `n` more."""
+        if self._shown:
+            return super().update(n)
+        self.n += n
+        took = time.monotonic() - self._began
+        if self.total and self._first < self.n < self.total and self._due(took):
+            with contextlib.suppress(OSError):  # the work itself can go on
+                print(printable(self.estimate(took)), file=sys.stderr, flush=True)
+        return None
+
+    def estimate(self, seconds: float) -> str:
+        """What is done and what is left, in one line.
+
+        Args:
+            seconds: time taken so far.
+        """
+        left = seconds * (self.total - self.n) / (self.n - self._first)
+        done = f"{self._amount(self.n)} of {self._amount(self.total)}"
+        unit = "" if self._counted == "B" else f" {self._counted}"
+        return f"{self._label}: {done}{unit} in {duration(seconds)}; about {duration(left)} left"
+
+    def _amount(self, number: int) -> str:
+        return tqdm.format_sizeof(number, "B", 1024) if self._counted == "B" else f"{number:,}"
+
+
+def progress(
+    iterable: Iterable[Any] | None = None,
+    total: int | None = None,
+    *,
+    desc: str,
+    unit: str,
+    initial: int = 0,
+    leave: bool = True,
+) -> Progress:
+    """Show the progress of long work on standard error.
+
+    On a terminal it is a bar. Elsewhere, a line such as "translating: 1,200 of 6,750 sentences in 31 s;
+    about 2 min left" is printed after 30 s, and again each time the work has taken four times as long;
+    there is none where the total is unknown.
+
+    Args:
+        iterable: items to iterate over; None to count with `update`, usually in a `with` block.
+        total: number of units of the whole. Default: the length of the iterable, if it has one.
+        desc: what is done, such as "translating".
+        unit: what is counted, in the plural; "B" for bytes.
+        initial: number of units that were done before.
+        leave: keep the bar on the terminal when the work is done.
+    """
+    return Progress(iterable, desc, unit, total=total, initial=initial, leave=leave)
+
+
+def duration(seconds: float) -> str:
+    """A time span in its natural unit: 40 s, 12 min, 3.5 h, 2.1 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 36 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
