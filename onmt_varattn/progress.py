@@ -34,7 +34,9 @@ class Progress(tqdm):
     Made by `progress`.
     """
 
-    def __init__(self, iterable: Iterable[Any] | None, label: str, unit: str, **options: Any) -> None:
+    def __init__(
+        self, iterable: Iterable[Any] | None, label: str, unit: str, work: float | None, **options: Any
+    ) -> None:
         in_bytes = unit == "B"
         super().__init__(
             iterable,
@@ -47,7 +49,8 @@ class Progress(tqdm):
         )
         self._shown = not self.disable
         self._label, self._counted = label.strip(), unit
-        self._began, self._first, self._due = time.monotonic(), self.n, Due()
+        self._began, self._due = time.monotonic(), Due()
+        self._done, self._work = 0.0, (self.total or 0) - self.n if work is None else work
 
     def __iter__(self) -> Iterator[Any]:
         """As of every bar."""
@@ -58,13 +61,19 @@ class Progress(tqdm):
             yield item
             self.update()
 
-    def update(self, n: int = 1) -> bool | None:
-        """Count `n` more."""
+    def update(self, n: int = 1, work: float | None = None) -> bool | None:
+        """Count units.
+
+        Args:
+            n: number of units done since the last call.
+            work: their part of the whole work. Default: as many as units.
+        """
         if self._shown:
             return super().update(n)
         self.n += n
+        self._done += n if work is None else work
         took = time.monotonic() - self._began
-        if self.total and self._first < self.n < self.total and self._due(took):
+        if self.total and self.n < self.total and self._done and self._due(took):
             with contextlib.suppress(OSError):  # the work itself can go on
                 print(printable(self.estimate(took)), file=sys.stderr, flush=True)
         return None
@@ -75,7 +84,7 @@ class Progress(tqdm):
         Args:
             seconds: time taken so far.
         """
-        left = seconds * (self.total - self.n) / (self.n - self._first)
+        left = seconds * max(self._work / self._done - 1, 0)
         done = f"{self._amount(self.n)} of {self._amount(self.total)}"
         unit = "" if self._counted == "B" else f" {self._counted}"
         return f"{self._label}: {done}{unit} in {duration(seconds)}; about {duration(left)} left"
@@ -92,6 +101,7 @@ def progress(
     unit: str,
     initial: int = 0,
     leave: bool = True,
+    work: float | None = None,
 ) -> Progress:
     """Show the progress of long work on standard error.
 
@@ -106,8 +116,10 @@ def progress(
         unit: what is counted, in the plural; "B" for bytes.
         initial: number of units that were done before.
         leave: keep the bar on the terminal when the work is done.
+        work: amount of the whole work, such as a number of words, where units differ in size and
+            `update` gets the size of each: long sentences come first. Default: all units are alike.
     """
-    return Progress(iterable, desc, unit, total=total, initial=initial, leave=leave)
+    return Progress(iterable, desc, unit, work, total=total, initial=initial, leave=leave)
 
 
 def duration(seconds: float) -> str:

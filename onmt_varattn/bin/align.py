@@ -196,10 +196,13 @@ def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any, fi
         )
     else:
         attentions = attention(model, [pairs[i] for i in whole], kind, opt.batch_size)
-    for n, probs in progress(attentions, len(whole), desc="aligning", unit="pairs"):
-        threshold = opt.method == "threshold"
-        found[whole[n]] = threshold_links(probs, opt.threshold) if threshold else argmax_links(probs)
-        informative.add(probs)
+    sizes = [sum(len(side.tokens) for side in pairs[i]) for i in whole]
+    with progress(total=len(whole), desc="aligning", unit="pairs", work=sum(sizes)) as bar:
+        for n, probs in attentions:
+            threshold = opt.method == "threshold"
+            found[whole[n]] = threshold_links(probs, opt.threshold) if threshold else argmax_links(probs)
+            informative.add(probs)
+            bar.update(work=sizes[n])
     warn_of_findings(model, fit, [informative.finding(kind)])
     return found
 

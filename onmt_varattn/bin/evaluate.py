@@ -201,8 +201,9 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
     fit = warn_of_unknown(model, pairs, opt.src, opt.tgt)
     attention = model.model_opt.attention
     torch.manual_seed(opt.seed)
-    with progress(total=len(pairs), desc=f"scoring {path}", unit="sentences") as bar:
-        readings = counted(model.read(pairs, opt.batch_size), bar)
+    sizes = [sum(len(side.tokens) for side in pair) for pair in pairs]
+    with progress(total=len(pairs), desc=f"scoring {path}", unit="sentences", work=sum(sizes)) as bar:
+        readings = counted(model.read(pairs, opt.batch_size), sizes, bar)
         scores = score(readings, attention, text.words, [k for k in opt.kmax if k], opt.samples)
     if not scores.finite:
         raise UserError(f"{path}: its likelihoods are not finite numbers; it cannot be scored")
@@ -232,11 +233,11 @@ def pair_of(model: "Model", i: int, text: Text, opt: Any) -> Any:
         ) from None
 
 
-def counted(readings: "Iterable[Reading]", bar: Any) -> "Iterator[Reading]":
+def counted(readings: "Iterable[Reading]", sizes: Sequence[int], bar: Any) -> "Iterator[Reading]":
     """Show how many pairs are done."""
     for reading in readings:
         yield reading
-        bar.update(len(reading.lines))
+        bar.update(len(reading.lines), sum(sizes[i] for i in reading.lines))
 
 
 def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[str, float], str]:

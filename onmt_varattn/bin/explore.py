@@ -62,7 +62,12 @@ def explore(opt: Any) -> None:
     read = [model.sentences(pair.source, pair.target) for pair in pairs]
     fit = warn_of_unknown(model, read, opt.src, opt.tgt)
     torch.manual_seed(opt.seed)
-    found = dict(progress(explorer.sentences(pairs), len(pairs), desc="reading", unit="sentence pairs"))
+    sizes = [sum(len(side.tokens) for side in pair) for pair in read]
+    found = {}
+    with progress(total=len(pairs), desc="reading", unit="sentence pairs", work=sum(sizes)) as bar:
+        for i, sentence in explorer.sentences(pairs):
+            found[i] = sentence
+            bar.update(work=sizes[i])
     warn_of_findings(model, fit, explorer.findings())
     page = explorer.page([found[i] for i in range(len(pairs))], opt.model, (opt.src, opt.tgt))
     write_result(opt.output, page)

@@ -68,7 +68,7 @@ def translate_file(opt: Any) -> None:
     warn_of_misfits(opt, translator, {"src": source, "tgt": reference})
     found: list[list[Any]] = []
     with (
-        progress_bar(translator, len(source)),
+        progress_bar(translator, source),
         unless_interrupted(opt.output),
         dump(opt, translator) as dumped,
     ):
@@ -284,13 +284,14 @@ def read_features(opt: Any, lines: int) -> dict[str, list[str]]:
 
 
 @contextlib.contextmanager
-def progress_bar(translator: Any, sentences: int) -> Iterator[None]:
+def progress_bar(translator: Any, source: Sequence[str]) -> Iterator[None]:
     """Count translated sentences."""
-    with progress(total=sentences, desc="translating", unit="sentences") as bar:
+    characters = sum(map(len, source))
+    with progress(total=len(source), desc="translating", unit="sentences", work=characters) as bar:
         translator.progress = bar
         yield
         translator.progress = None
-        bar.update(sentences - bar.n)  # empty lines are not in any batch
+        bar.update(len(source) - bar.n)  # empty lines are not in any batch
 
 
 @contextlib.contextmanager

@@ -114,6 +114,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
             order.sort(key=lambda i: -len(source[i].split()))
         empty = Hypothesis(links=frozenset() if self.aligns else None)
         results = [[empty] * self.n_best for _ in source]
+        self._characters = [len(src[i]) for i in order]
         self._attention: dict[int, list[Tensor | None]] = {}
         if order:
             scores, found = super().translate(
@@ -150,7 +151,8 @@ class Translator(Tallying, onmt.translate.translator.Translator):
                     for matrix in matrices[:wanted]
                 ]
         if self.progress is not None:
-            self.progress.update(batch.batch_size)
+            work = sum(self._characters[i] for i in batch.indices.tolist())
+            self.progress.update(batch.batch_size, work)
         return result
 
     def _decode_and_generate(

@@ -58,6 +58,18 @@ def test_what_was_done_before_does_not_count_as_fast(clock, capsys):
     assert capsys.readouterr().err == "downloading a: 3.00GB of 4.00GB in 40 s; about 40 s left\n"
 
 
+def test_long_sentences_that_come_first_do_not_make_the_rest_seem_long(clock, capsys):
+    sizes = [9] * 10 + [1] * 90  # 180 in all, one second each
+    with progress(total=100, desc="scoring", unit="sentences", work=sum(sizes)) as bar:
+        for size in sizes:
+            clock[0] += size
+            bar.update(work=size)
+    assert capsys.readouterr().err.splitlines() == [
+        "scoring: 4 of 100 sentences in 36 s; about 2 min left",  # 144 s; 14 min if all were as long
+        "scoring: 64 of 100 sentences in 2 min; about 36 s left",
+    ]
+
+
 @pytest.mark.parametrize(
     ("total", "seconds", "amount"),
     [(10, 29.0, 5), (None, 100.0, 5), (5, 100.0, 5), (0, 100.0, 0), (10, 100.0, 0)],
