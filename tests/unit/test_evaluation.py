@@ -24,7 +24,7 @@ def attention_of(flags):
 
 def read(flags, batch_size=3, pairs=PAIRS, seed=0):
     """A model, and all its readings."""
-    model, opt = models.model(flags, seed)
+    model, _ = models.model(flags, seed)
     return model, list(Reader(model, models.fields(), batch_size).read(pairs))
 
 

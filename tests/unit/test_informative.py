@@ -47,7 +47,7 @@ def test_sums_are_those_of_plain_loops():
 
 @pytest.mark.parametrize("kind", ["prior", "posterior", "exact"])
 def test_sums_are_those_of_training(kind):
-    model, opt = models.model("-attention variational")
+    model, _ = models.model("-attention variational")
     found, right = Informative(), torch.zeros(3).double()
     for reading in Reader(model, models.fields(), batch_size=3).read(PAIRS):
         probs = reading.distribution(kind).probs
