@@ -88,7 +88,7 @@ class Model:
 
         if not isinstance(self.model, AlignmentModel):
             return ["prior"]
-        has_posterior = self.model.posterior is not None or self.model.flat_posterior
+        has_posterior = self.model.posterior is not None or self.model.has_flat_posterior
         has_exact = self.model_opt.attention != "relaxed"
         return ["prior", *["posterior"] * has_posterior, *["exact"] * has_exact]
 

@@ -30,15 +30,17 @@ def parameters_of(content: Mapping[str, Any], part: str) -> dict[str, Tensor]:
     return values
 
 
-def rename(content: Mapping[str, Any], part: str, beginnings: Mapping[str, str]) -> None:
+def rename(content: dict[str, Any], part: str, beginnings: Mapping[str, str]) -> None:
     """Give parameters whose names begin as they did in an earlier version their names of now."""
-    values = content.get(part)
-    if type(values) is not dict:
-        return
-    for name in [name for name in values if type(name) is str]:
-        for before, now in beginnings.items():
-            if name.startswith(before) and now + name[len(before) :] not in values:
-                values[now + name[len(before) :]] = values.pop(name)
+
+    def now(name: Any) -> Any:
+        for before, after in beginnings.items():
+            if type(name) is str and name.startswith(before):
+                return after + name[len(before) :]
+        return name
+
+    if type(values := content.get(part)) is dict:
+        content[part] = {now(name): value for name, value in values.items()}
 
 
 def take_average(content: Mapping[str, Any], name: str) -> None:

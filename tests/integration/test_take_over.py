@@ -38,7 +38,7 @@ def test_a_stock_model_goes_on_with_our_decoder_from_what_it_has_learned(stock, 
     log = (tmp_path / "ours.log").read_text("utf-8")
     assert (
         "Taken over from the checkpoint, with their numbers of parameters: embeddings (14280), encoder (5376), "
-        "decoder RNN (7424), attention score (2112), emission (2080), vocabulary (8976)" in log
+        "decoder RNN (7424), attention score (2112), readout (2080), output layer (8976)" in log
     )
     anew = "decoder RNN's weights on the context (4096)"
     anew += ", posterior (11776)" if attention == "variational" else ""

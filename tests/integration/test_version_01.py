@@ -70,6 +70,21 @@ def test_what_is_read_is_written_and_read_again(tmp_path):
         assert again["vocab"][side].base_field.vocab == first["vocab"][side].base_field.vocab
 
 
+def test_names_and_the_average_reward_are_where_they_are_now():
+    theirs = checkpoints.read(str(FILES / "translation_step_4.pt"))
+    ours = checkpoint.load(str(FILES / "translation_step_4.pt"))
+    moved = {
+        name.replace("decoder.score.", "decoder.attention.score.").replace(
+            "decoder.emission.", "decoder.attention.readout."
+        ): value
+        for name, value in theirs["model"].items()
+    }
+    average = ours["model"].pop("decoder.attention.objective.baseline.average")
+    assert same(ours["model"], moved)
+    assert average == theirs["training"]["carried"][0].float() != 0
+    assert "carried" not in ours["training"]
+
+
 def test_it_is_resumed(tmp_path, monkeypatch):
     shutil.copytree(FILES, tmp_path / "run")
     monkeypatch.chdir(tmp_path / "run")
@@ -98,6 +113,15 @@ def test_a_model_of_visual_question_answering_is_there():
     trained = vqa_checkpoint.Trained(str(FILES / "vqa_step_4.pt"), torch.device("cpu"))
     theirs = torch.load(FILES / "vqa_step_4.pt", weights_only=True)
     assert trained.words.words == theirs["vqa"]["words"]
-    assert all(
-        torch.equal(value, theirs["model"][name]) for name, value in trained.model.state_dict().items()
-    )
+    moved = {
+        "attention.score.": "score.",
+        "attention.readout.": "emission.",
+        "attention.words.": "vocabulary.",
+    }
+    state = trained.model.state_dict()
+    assert state.pop("attention.objective.baseline.average") == theirs["training"]["carried"].float() != 0
+    assert len(state) == len(theirs["model"])
+    for name, value in state.items():
+        for now, before in moved.items():
+            name = name.replace(now, before)
+        assert torch.equal(value, theirs["model"][name])

@@ -12,11 +12,23 @@ import entmax
 import pytest
 import torch
 
-from onmt_varattn.latent import OBJECTIVES, Categorical, Dirichlet, Emitter, Positions, Refinement, Settings
+from onmt_varattn.latent import (
+    BASELINES,
+    OBJECTIVES,
+    Categorical,
+    Dirichlet,
+    Emitter,
+    Positions,
+    Refinement,
+    ResidualReadout,
+    Settings,
+)
 from onmt_varattn.latent.objectives import warm_up
 from tests.worlds import (
     DOUBLE,
     ORACLES,
+    D,
+    M,
     World,
     build_objective,
     hard,
@@ -244,6 +256,13 @@ UNBIASED = [
     ("variational", "sample", {"baseline": "soft"}, {"samples": 3}),
     ("variational", "sum_and_sample", {"baseline": "soft"}, {"top": 2}),
     ("variational", "sum_and_sample", {"baseline": "none"}, {"top": 1}),
+    ("variational", "sample", {"baseline": "learned"}, {}),
+    ("variational", "rloo", {}, {"samples": 2}),
+    ("variational", "rloo", {}, {"samples": 5}),
+    ("variational", "rebar", {}, {"temperature": 0.5}),
+    ("variational", "rebar", {}, {"temperature": 2.0}),
+    ("hard", "rloo", {}, {"samples": 3}),
+    ("hard", "rebar", {}, {"temperature": 0.5}),
     ("hard", "sample", {"baseline": "soft"}, {}),
     ("hard", "sample", {"baseline": "none"}, {}),
 ]
@@ -254,7 +273,7 @@ def test_sampled_gradients_are_unbiased(name, estimator, options, settings):
     world = World(seed=4)
     torch.manual_seed(1)
     found = estimates(world, 0, 60_000, name, estimator, options, **settings)
-    if options["baseline"] == "average":  # any constant: here it starts at 0, so start elsewhere
+    if options.get("baseline") == "average":  # any constant: here it starts at 0, so start elsewhere
         positions, emitter, leaves = replicated(world, 0, 60_000)
         objective = build_objective(name, estimator, Settings(**settings), **dict(options))
         objective.baseline.average.fill_(-1.3)
@@ -280,20 +299,45 @@ def test_with_all_alignments_among_the_top_nothing_is_sampled():
     assert_same(world.gradients(found.loss), world.gradients(right.loss))
 
 
-def test_vimco_is_unbiased_for_the_bound_of_many_samples():
+def bound_of_two(l, log_p, log_q):
     """The expected bound over all pairs of draws, enumerated."""
+    total = 0
+    for a, b in itertools.product(range(len(l)), repeat=2):
+        weights = torch.stack([log_p[i] + l[i] - log_q[i] for i in (a, b)])
+        total = total + (log_q[a] + log_q[b]).exp() * (weights.logsumexp(0) - math.log(2))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        ("vimco", {}),
+        ("iwae", {"baseline": "none"}),
+        ("iwae", {"baseline": "soft"}),
+        ("iwae", {"baseline": "learned"}),
+    ],
+)
+def test_gradients_of_the_bound_of_many_samples_are_unbiased(estimator, options):
     world = World(seed=4)
-
-    def bound(l, log_p, log_q):
-        total = 0
-        for a, b in itertools.product(range(len(l)), repeat=2):
-            weights = torch.stack([log_p[i] + l[i] - log_q[i] for i in (a, b)])
-            total = total + (log_q[a] + log_q[b]).exp() * (weights.logsumexp(0) - math.log(2))
-        return total
-
     torch.manual_seed(2)
-    found = estimates(world, 0, 60_000, "variational", "vimco", samples=2)
-    assert_unbiased(found, enumerated(world, 0, bound))
+    found = estimates(world, 0, 60_000, "variational", estimator, options, samples=2)
+    assert_unbiased(found, enumerated(world, 0, bound_of_two))
+
+
+def test_leave_one_out_and_rebar_have_less_noise_than_plain_draws():
+    """Summed over the posterior's scores; ten random positions. Equal numbers of draws for rloo."""
+    totals = {}
+    rows = [("sample", {"baseline": "none"}, {"samples": 5}), ("rloo", {}, {"samples": 5})]
+    rows += [("sample", {"baseline": "none"}, {}), ("rebar", {}, {"temperature": 0.5})]
+    for i, (estimator, options, settings) in enumerate(rows):
+        totals[i] = 0.0
+        for seed in range(10):
+            world = World(seed=seed, spread=1.0)
+            torch.manual_seed(seed)
+            found = estimates(world, 0, 4000, "variational", estimator, options, **settings)
+            totals[i] += found["posterior"].var(0).sum().item()
+    assert totals[1] < totals[0] / 2, totals
+    assert totals[3] < totals[2] / 2, totals
 
 
 def test_many_sample_bounds_lie_between_the_elbo_and_the_evidence():
@@ -406,6 +450,92 @@ def test_the_average_baseline_follows_the_rewards():
     first = objective(world.positions(), world.emitter()).report
     mean = -first["xent"].item() / len(world.gold)
     assert objective.baseline.average.item() == pytest.approx(0.1 * mean)
+
+
+def test_a_learned_baseline_fits_what_it_should_expect_and_touches_nothing_else():
+    world = World()
+    objective = world.objective("variational", "sample", {"baseline": "learned"})
+    optimizer = torch.optim.Adam(objective.parameters(), lr=0.05)
+    errors = []
+    for seed in range(300):
+        torch.manual_seed(seed)
+        positions = world.positions()
+        expected = objective.baseline(positions, world.emitter()).values
+        q = torch.softmax(positions.posterior, 1)
+        with torch.no_grad():
+            l = world.emitter().log_likelihood(positions, world.objective("marginal").candidates(positions))
+        errors.append(((q * l.log_likelihood).sum(1) - expected).square().mean().item())
+        optimizer.zero_grad()
+        objective(positions, world.emitter()).loss.backward()
+        optimizer.step()
+    assert sum(errors[-20:]) < sum(errors[:20]) / 4
+    torch.manual_seed(0)
+    with_network = world.gradients(world.loss("variational", "sample", {"baseline": "learned"}).loss)
+    positions, emitter = world.positions(), world.emitter()
+    objective = world.objective("variational", "sample", {"baseline": "learned"})
+    torch.manual_seed(3)
+    (of_queries,) = torch.autograd.grad(
+        objective.baseline.loss(objective.baseline(positions, emitter).values, torch.zeros(6)).sum(),
+        world.queries,
+        allow_unused=True,
+    ) or (None,)
+    assert of_queries is None, "the query does not learn to be easy to predict"
+    assert with_network["queries"].abs().sum() > 0
+
+
+def test_what_baselines_know_is_in_the_state_dict():
+    world = World()
+    objective = world.objective("variational", "sample", {"baseline": "learned"})
+    objective(world.positions(), world.emitter())
+    state = objective.state_dict()
+    assert {name.split(".")[1] for name in state} == {"average", "network"}
+    other = world.objective("variational", "sample", {"baseline": "learned"})
+    other.load_state_dict(state)
+    assert other.baseline.average == objective.baseline.average != 0
+    objective.eval()
+    before = objective.baseline.average.clone()
+    objective(world.positions(), world.emitter())
+    assert objective.baseline.average == before, "nothing is learned in evaluation"
+
+
+def test_an_average_does_not_take_in_what_is_not_finite():
+    baseline = BASELINES["average"]()
+    baseline.update(torch.tensor(-2.0))
+    baseline.update(torch.tensor(float("nan")))
+    assert baseline.average.item() == pytest.approx(-0.2)
+
+
+# The two ways to a gradient
+
+
+class Residual(World):
+    def new_readout(self):
+        return ResidualReadout(D, M)
+
+
+@pytest.mark.parametrize("kind", [World, Residual])
+@pytest.mark.parametrize("chunk", [1, 20, 10_000])
+@pytest.mark.parametrize(("name", "estimator"), ALL)
+def test_fused_and_recomputed_gradients_are_the_same(name, estimator, chunk, kind):
+    found = {}
+    for fused in (True, False):
+        world = kind()
+        torch.manual_seed(5)
+        needs = name in ("hard", "variational") and estimator in ("sample", "sum_and_sample", "iwae")
+        outcome = world.loss(
+            name,
+            estimator,
+            {"baseline": "learned"} if needs else {},
+            chunk_logits=chunk,
+            fused=fused,
+            samples=2,
+        )
+        found[fused] = outcome.loss, world.gradients(3 * outcome.loss), outcome.report
+    torch.testing.assert_close(found[True][0], found[False][0], rtol=0, atol=1e-10)
+    assert_same(found[True][1], found[False][1])
+    assert_same(found[True][2], found[False][2])
+    if kind is Residual:
+        assert all(found[True][1][f"{layer}.weight"].abs().sum() > 0 for layer in ("norm", "inner", "outer"))
 
 
 # Relaxed attention
