@@ -146,7 +146,9 @@ class LatentAttention(nn.Module):
         if warm_up_steps != "auto" and not (isinstance(warm_up_steps, int) and warm_up_steps >= 0):
             raise ValueError(f'warm_up_steps: {warm_up_steps!r} must be a number from 0, or "auto"')
         steps = None if isinstance(warm_up_steps, str) else warm_up_steps
-        self.scheduled = ScheduledObjective(self.objective, Schedule(steps, kl_weight))
+        temperature = self.objective.estimator.settings.temperature
+        schedule = Schedule(steps, kl_weight, temperature=temperature, least_temperature=temperature)
+        self.scheduled = ScheduledObjective(self.objective, schedule)
         self.start = Start(self.scheduled) if steps != 0 else None
         self._output: list[nn.Linear] = []
         self._workspace = Workspace()
@@ -226,6 +228,8 @@ class LatentAttention(nn.Module):
                 calls only, since that makes the CPU wait; shapes always are.
         """
         given = self._batch(queries, memory, gold, memory_padding, posterior, prior, contexts)
+        if self.objective.has_posterior and given.posterior is None:
+            raise ValueError("posterior: this objective needs the scores of an inference network")
         outcome = self.evaluate(given)
         if self.start is not None and self.training:
             self.start.count(outcome)
@@ -359,8 +363,6 @@ class LatentAttention(nn.Module):
             posterior = posterior.masked_fill(memory.padding.unsqueeze(1), MINUS_INFINITY)
         elif self.objective.has_posterior and getattr(self.objective.refine, "flat", False):
             posterior = flat_posterior(prior)
-        elif self.objective.has_posterior and self.training and torch.is_grad_enabled():
-            raise ValueError("posterior: this objective needs the scores of an inference network")
         return Positions.of(rows, memory, gold_rows, real, prior, contexts, posterior)
 
     @torch.no_grad()

@@ -32,17 +32,18 @@ class _Parts(NamedTuple):
 def _parts(readout: Readout, positions: Positions, candidates: Candidates, few: bool = False) -> _Parts:
     """What states are made of; with `few`, only the vectors that are looked at are projected."""
     queries = readout.project_query(positions.queries)  # R x D
-    rows, device = len(queries), queries.device
+    device = queries.device
     if candidates.index is None:
         assert candidates.contexts is not None
         contexts = readout.project_context(candidates.contexts).flatten(0, 1)  # R*K x D
-        return _Parts(queries, contexts, torch.arange(len(contexts), device=device).view(rows, -1))
+        every = torch.arange(len(contexts), device=device).view(candidates.contexts.shape[:2])
+        return _Parts(queries, contexts, every)
     memory, index = positions.memory, candidates.index
     which = positions.sentence.unsqueeze(1) * memory.width + index  # R x K
     vectors = memory.vectors.flatten(0, 1)  # N*S x M
     if few and memory.projected is None and 2 * which.numel() < len(vectors):
         contexts = readout.project_context(vectors.index_select(0, which.flatten()))  # R*K x D
-        return _Parts(queries, contexts, torch.arange(len(contexts), device=device).view(rows, -1))
+        return _Parts(queries, contexts, torch.arange(len(contexts), device=device).view(which.shape))
     # Each source position is projected once, whatever number of candidates it is.
     return _Parts(queries, memory.project(readout).flatten(0, 1), which)
 

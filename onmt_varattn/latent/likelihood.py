@@ -282,6 +282,8 @@ class Pairs(NamedTuple):
         """
         start = 0
         positions = len(self.starts) - 1
+        if not positions:
+            yield slice(0, 0)
         total = self.starts[-1]
         widest = max((stop - start for start, stop in pairwise(self.starts)), default=1)
         chunks = max(1, math.ceil(total / most))

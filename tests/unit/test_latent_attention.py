@@ -230,11 +230,37 @@ ERRORS = {
 }
 
 
+@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("argument", ERRORS)
-def test_what_is_wrong_is_named(argument):
-    attention = build(objective="variational")
+def test_what_is_wrong_is_named(argument, training):
+    attention = build(objective="variational").train(training)
     with pytest.raises(ValueError, match=rf"^{argument.strip()}: "):
         attention(**ERRORS[argument](batch()))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_batch_of_nothing_but_padding_has_no_loss(name, fused):
+    attention, data = build(objective=name), batch()
+    attention.objective.fused = fused
+    found = attention(**data | {"gold": torch.full((N, T), -100)})
+    found.loss.backward()
+    assert found.positions == 0
+    assert found.loss.item() == 0
+    assert all(p.grad is None or not p.grad.any() for p in attention.parameters())
+    assert attention.infer(**data | {"gold": torch.full((N, T), -100)}).enumerated.log_marginal.shape == (0,)
+
+
+def test_the_temperature_of_draws_is_the_one_that_is_set():
+    attention = build(objective="variational", estimator="gumbel", temperature=0.01)
+    torch.manual_seed(0)
+    attention(**batch())
+    assert attention.objective.estimator.settings.temperature == 0.01
+    drawn = []
+    plain = attention.objective.estimator.draw
+    attention.objective.estimator.draw = lambda q: drawn.append(plain(q)) or drawn[-1]
+    attention(**batch())
+    assert (drawn[0].amax(1) > 0.99).double().mean() > 0.9, "nearly one position each"
 
 
 @pytest.mark.parametrize(
