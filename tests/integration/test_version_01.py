@@ -1,7 +1,9 @@
 """Checkpoints that version 0.1 wrote, pickles, can be read, translated with and resumed.
 
 The files of `tests/v01` were written by it: four steps of `-attention variational -baseline average`, for
-translation (with its corpus) and for visual question answering.
+translation (with its corpus) and for visual question answering. `container_step_*.pt` were written by the
+development version before objectives became parts of the model, in the format that is still in use: steps 4
+and 8 of one run with `-baseline average`.
 """
 
 import argparse
@@ -100,6 +102,21 @@ def test_it_is_resumed(tmp_path, monkeypatch):
         name for name, value in before["model"].items() if not torch.equal(value, after["model"][name])
     ]
     assert len(changed) > 30
+
+
+def test_a_run_goes_on_as_it_would_have_before_objectives_were_parts_of_the_model(tmp_path, monkeypatch):
+    shutil.copytree(FILES, tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    right = checkpoint.load("container_step_8.pt")
+    (tmp_path / "run/container_step_8.pt").unlink()
+    words = RUN.replace("-save_model translation", "-save_model container -attention_warmup_steps 0")
+    assert call(train.main, *words.split(), "-train_steps", 8, "-resume") == 0
+    found = checkpoint.load("container_step_8.pt")
+    for part in ("model", "generator"):
+        assert found[part].keys() == right[part].keys()
+        for name, value in right[part].items():
+            torch.testing.assert_close(found[part][name], value, rtol=0, atol=1e-5, msg=name)
+    assert right["model"]["decoder.attention.objective.baseline.average"] != 0
 
 
 def test_it_translates(tmp_path):
