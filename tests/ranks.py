@@ -82,8 +82,8 @@ def train():
         def here(at, rank=rank, step=step):
             return int(os.environ["RANK"]) == rank and at == step
 
-        def faulty(self, positions, emitter, what=what, here=here):
-            value, report = evaluate(self, positions, emitter)
+        def faulty(self, positions, what=what, here=here):
+            value, report = evaluate(self, positions)
             if here(self.step) and what == "loss":
                 report["log_likelihood"] = report["log_likelihood"] * float("nan")
             return value * float("nan") if here(self.step) and what == "gradient" else value, report

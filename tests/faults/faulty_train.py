@@ -15,8 +15,8 @@ FAULT = json.loads(os.environ.get("FAULT", "{}"))
 evaluate, backward = loss.TrainingLoss.evaluate, Trainer._backward
 
 
-def not_finite(self, positions, emitter):
-    value, report = evaluate(self, positions, emitter)
+def not_finite(self, positions):
+    value, report = evaluate(self, positions)
     return (value * float("nan") if self.step in FAULT.get("nan", []) else value), report
 
 

@@ -217,8 +217,8 @@ def not_finite(monkeypatch):
     steps = set()
     evaluate = loss.TrainingLoss.evaluate
 
-    def faulty(self, positions, emitter):
-        value, report = evaluate(self, positions, emitter)
+    def faulty(self, positions):
+        value, report = evaluate(self, positions)
         return (value * float("nan") if self.step in steps else value), report
 
     monkeypatch.setattr(loss.TrainingLoss, "evaluate", faulty)

@@ -73,7 +73,6 @@ def content(prefix, step=30):
         **saved["model"],
         **moments,
         "stream": saved["training"]["stream"],
-        "carried": saved["training"]["carried"],
     }
 
 
