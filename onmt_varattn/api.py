@@ -92,11 +92,18 @@ class Model:
         has_exact = self.model_opt.attention != "relaxed"
         return ["prior", *["posterior"] * has_posterior, *["exact"] * has_exact]
 
+    @property
+    def null(self) -> bool:
+        """Whether its alignments have a NULL position, the last one; of an ensemble, those of any model."""
+        from onmt_varattn.nmt.decoder import has_null
+
+        return has_null(self.model.decoder)
+
     def attention(self, source: str, target: str, kind: str = "prior") -> Attention:
         """A distribution over alignments for each word of a translation.
 
         Subwords are merged to words where the model carries its text processing; the end of the
-        sentence is left out.
+        sentence is left out. With `-null_alignment` the last column is NULL.
 
         Args:
             source: a sentence, as for `translate`.
@@ -123,7 +130,12 @@ class Model:
             yield (
                 i,
                 {
-                    kind: Attention(source.labels, target.labels, by_words(probs, source.words, target.words))
+                    kind: Attention(
+                        source.labels,
+                        target.labels,
+                        by_words(probs, source.words, target.words, self.null),
+                        self.null,
+                    )
                     for kind, probs in found.items()
                 },
             )
@@ -181,7 +193,7 @@ class Model:
     def _alignments(
         self, pairs: Sequence[tuple[Sentence, Sentence]], kinds: Sequence[str]
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-        """p(z), q(z) or p(z | x, y) for each target token: T x S."""
+        """p(z), q(z) or p(z | x, y) for each target token: T x S, or T x (S + 1) with NULL."""
         from onmt_varattn.nmt.model import AlignmentModel
 
         if not isinstance(self.model, AlignmentModel):
@@ -194,7 +206,9 @@ class Model:
                 yield i, {kind: rows[n][:-1] for kind, rows in split.items()}
 
     def _stock_attention(self, source: Sentence, target: Sentence) -> Tensor:
-        """The attention of a decoder of OpenNMT's own, or of an ensemble: T x S."""
+        """The attention of a decoder of OpenNMT's own, or of an ensemble: T x S, or T x (S + 1) with NULL."""
+        from onmt_varattn.nmt.decoder import with_null
+
         fields = [self.fields[side].base_field for side in ("src", "tgt")]
         device = next(self.model.parameters()).device
         src, tgt = (
@@ -206,7 +220,8 @@ class Model:
         final, memory, lengths = self.model.encoder(src, torch.tensor([len(src)], device=device))
         self.model.decoder.init_state(src, memory, final)
         _, attention = self.model.decoder(tgt, memory, memory_lengths=lengths)
-        return attention["std"][: len(target.tokens), 0].cpu()
+        found = attention["std"][: len(target.tokens), 0].cpu()
+        return with_null(found) if self.null else found
 
     def _parse(self, options: dict[str, Any]) -> Any:
         for name in ("model", "src", "tgt", "output", "src_feats", "report_align", "dump_attention"):

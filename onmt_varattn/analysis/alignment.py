@@ -22,18 +22,32 @@ Links = frozenset[tuple[int, int]]
 
 
 def best_links(attention: Attention) -> Links:
-    """Each target word's most probable source word."""
-    return argmax_links(attention.probs)
+    """Each target word's most probable source word; none where that is NULL."""
+    return argmax_links(attention.probs, attention.null)
 
 
-def argmax_links(probs: Tensor) -> Links:
-    """The most probable column of each row: probabilities T x S."""
-    return frozenset((source, target) for target, source in enumerate(probs.argmax(1).tolist()))
+def argmax_links(probs: Tensor, null: bool = False) -> Links:
+    """The most probable column of each row.
+
+    Args:
+        probs: T x S, or T x (S + 1) with NULL.
+        null: the last column is NULL, and rows where it is the most probable have no link.
+    """
+    words = probs.size(1) - null
+    best = enumerate(probs.argmax(1).tolist())
+    return frozenset((source, target) for target, source in best if source < words)
 
 
-def threshold_links(probs: Tensor, threshold: float) -> Links:
-    """All that are at least this probable: probabilities T x S."""
-    return frozenset((source, target) for target, source in (probs >= threshold).nonzero().tolist())
+def threshold_links(probs: Tensor, threshold: float, null: bool = False) -> Links:
+    """All links that are at least this probable.
+
+    Args:
+        probs: T x S, or T x (S + 1) with NULL.
+        threshold: least probability.
+        null: the last column is NULL, and has no links.
+    """
+    likely = probs[:, : probs.size(1) - null] >= threshold
+    return frozenset((source, target) for target, source in likely.nonzero().tolist())
 
 
 def pharaoh(links: Links) -> str:

@@ -6,9 +6,11 @@ One line a source sentence:
      "hypothesis": {"tokens": [..., "</s>"], "prior": [[...], ...]},
      "reference": {"tokens": [..., "</s>"], "prior": ..., "posterior": ..., "exact": ...}}
 
-A matrix has a row a token and a column a source token. The hypothesis is the best one, with the prior
-that the search saw; it lacks "</s>" where -max_length cut it off. The reference is there if one was
-given, with the distributions that the model has. Where a side is blank there are no tokens and no matrix.
+A matrix has one row per token and one column per source token. With -null_alignment a record has
+"null": true, and its matrices have one more column, the last, for NULL. The hypothesis is the best one,
+with the prior that the search saw; it lacks "</s>" where -max_length cut it off. The reference is there if
+one was given, with the distributions that the model has. Where a side is blank there are no tokens and no
+matrix.
 """
 
 import json
@@ -18,6 +20,7 @@ from typing import IO, Any
 from onmt.constants import DefaultTokens
 from torch import Tensor
 
+from onmt_varattn.nmt.decoder import has_null
 from onmt_varattn.nmt.reading import Reader, Reading
 from onmt_varattn.nmt.translator import Hypothesis
 from onmt_varattn.progress import progress
@@ -39,6 +42,7 @@ class AttentionDump:
 
     def __init__(self, file: IO[str], reader: Reader, exact: bool) -> None:
         self.file, self.reader, self.exact, self.line = file, reader, exact, 0
+        self.mark = {"null": True} if has_null(reader.model.decoder) else {}
 
     def write(
         self, sources: Sequence[Tokens], hypotheses: Sequence[Hypothesis], targets: Sequence[Tokens] | None
@@ -51,7 +55,7 @@ class AttentionDump:
                 references = self._references(list(zip(sources[chunk], targets[chunk], strict=True)))
             for n, (source, best) in enumerate(zip(sources[chunk], hypotheses[chunk], strict=True)):
                 self.line += 1
-                record = {"line": self.line, "source": source, "hypothesis": _hypothesis(best)}
+                record = {"line": self.line, "source": source, **self.mark, "hypothesis": _hypothesis(best)}
                 if references is not None:
                     record["reference"] = references[n]
                 self.file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -3,18 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from onmt_varattn.analysis.alignment import (
     Gold,
     Links,
-    argmax_links,
+    best_links,
     parse_gold,
     pharaoh,
     score_alignments,
     threshold_links,
 )
-from onmt_varattn.analysis.attention import by_words
+from onmt_varattn.analysis.attention import Attention, by_words
 from onmt_varattn.analysis.fit import Fit, warn_of_findings, warn_of_unknown
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.analysis.symmetry import METHODS, symmetrize
@@ -54,8 +52,8 @@ def align_parser() -> Parser:
     )  # fmt: skip
     parser.add(
         "-method", "--method", choices=["argmax", "threshold"], default="argmax",
-        help="argmax: each target word's most probable source word; threshold: all that are as probable "
-        "as -threshold.",
+        help="argmax: each target word's most probable source word (no link where that is NULL, see "
+        "-null_alignment); threshold: all that are as probable as -threshold.",
     )  # fmt: skip
     parser.add(
         "-threshold", "--threshold", type=float,
@@ -191,29 +189,34 @@ def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any, fi
     whole = [i for i, pair in enumerate(pairs) if all(side.tokens for side in pair)]
     if set(model.kinds) == {"prior"}:  # a decoder of OpenNMT's own
         raw = [lines[i] for i in whole]
-        attentions: Iterator[tuple[int, Tensor]] = (
-            (n, by_kind[kind].probs) for n, by_kind in model.attentions(raw, [kind])
+        attentions: Iterator[tuple[int, Attention]] = (
+            (n, by_kind[kind]) for n, by_kind in model.attentions(raw, [kind])
         )
     else:
         attentions = attention(model, [pairs[i] for i in whole], kind, opt.batch_size)
     sizes = [sum(len(side.tokens) for side in pairs[i]) for i in whole]
     with progress(total=len(whole), desc="aligning", unit="pairs", work=sum(sizes)) as bar:
-        for n, probs in attentions:
+        for n, one in attentions:
             threshold = opt.method == "threshold"
-            found[whole[n]] = threshold_links(probs, opt.threshold) if threshold else argmax_links(probs)
-            informative.add(probs)
+            found[whole[n]] = (
+                threshold_links(one.probs, opt.threshold, one.null) if threshold else best_links(one)
+            )
+            informative.add(one.probs)
             bar.update(work=sizes[n])
     warn_of_findings(model, fit, [informative.finding(kind)])
     return found
 
 
-def attention(model: Model, pairs: Pairs, kind: str, batch_size: int) -> Iterator[tuple[int, Tensor]]:
-    """The number of a pair and p(source word) of each of its target words, T x S; in any order."""
+def attention(model: Model, pairs: Pairs, kind: str, batch_size: int) -> Iterator[tuple[int, Attention]]:
+    """The number of a pair and its distributions over source words; in any order."""
     for reading in model.read(pairs, batch_size):
         rows = reading.by_sentence(reading.distribution(kind).probs.cpu())
         for i, probs in zip(reading.lines, rows, strict=True):
             source, target = pairs[i]
-            yield i, by_words(probs[:-1], source.words, target.words)  # the last is the end of the sentence
+            words = by_words(
+                probs[:-1], source.words, target.words, model.null
+            )  # without the end of sentence
+            yield i, Attention(source.labels, target.labels, words, model.null)
 
 
 def summary(opt: Any, kind: str, pairs: Pairs, found: list[Links], gold: list[Gold] | None) -> str:

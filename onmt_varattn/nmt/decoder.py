@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from onmt.decoders.decoder import DecoderBase
+from onmt.decoders.ensemble import EnsembleDecoder
 from onmt.utils.misc import sequence_mask
 from torch import Tensor, nn
 
@@ -175,15 +176,17 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
             step: unused; OpenNMT's interface.
 
         Returns:
-            The candidate states, and the prior as attention ("std", T x N x S).
+            The candidate states, and the prior of the source positions as attention ("std", T x N x S). The
+            probability of NULL is what a row lacks of one (`with_null`): OpenNMT cuts rows to the length of
+            the source, takes penalties of coverage from them and looks up unknown words by them.
         """
         positions = self.trace(tgt, memory_lengths).every_position()
         states, log_weights = self.attention.states(positions, self.mixture)
         shape = tgt.shape[:2]
-        prior = torch.softmax(positions.prior, -1)
+        prior = torch.softmax(positions.prior, -1)[:, : positions.memory.width - positions.memory.null]
         return (
             CandidateStates(states.view(*shape, *states.shape[1:]), log_weights.view(*shape, -1)),
-            {"std": prior.view(*shape, -1)},
+            {"std": prior.reshape(*shape, -1)},
         )
 
     def update_dropout(self, dropout: float, attention_dropout: float | None = None) -> None:
@@ -194,6 +197,24 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
         elif self.layers > 1:
             self.rnn.dropout = dropout  # type: ignore[assignment]
         self.embeddings.update_dropout(dropout)
+
+
+def parts_of(decoder: Any) -> list[Any]:
+    """The decoders of an ensemble, or the only one."""
+    return list(decoder.model_decoders) if isinstance(decoder, EnsembleDecoder) else [decoder]
+
+
+def has_null(decoder: Any) -> bool:
+    """Whether a decoder, or one of an ensemble's, has a NULL position."""
+    return any(
+        isinstance(part, AttentionDecoder) and part.attention.null is not None for part in parts_of(decoder)
+    )
+
+
+def with_null(attention: Tensor) -> Tensor:
+    """Attention of a decoder with NULL, with the probability of NULL as last column: T x S -> T x (S + 1)."""
+    null = (1 - attention.double().sum(1, keepdim=True)).clamp(min=0)
+    return torch.cat([attention, null.to(attention.dtype)], 1)
 
 
 def _join_directions(final: Tensor, layers: int) -> Tensor:

@@ -9,14 +9,13 @@ from typing import Any
 import onmt.translate
 import onmt.translate.translator
 from onmt.constants import DefaultTokens, ModelTask
-from onmt.decoders.ensemble import EnsembleDecoder
 from onmt.decoders.transformer import TransformerDecoderBase
 from torch import Tensor
 
 from onmt_varattn.analysis.alignment import Links, argmax_links, pharaoh
 from onmt_varattn.analysis.attention import by_words
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.decoder import AttentionDecoder
+from onmt_varattn.nmt.decoder import AttentionDecoder, has_null, parts_of, with_null
 from onmt_varattn.nmt.tally import Tallying
 from onmt_varattn.progress import Progress
 from onmt_varattn.text import TextProcessing
@@ -32,7 +31,7 @@ class Hypothesis:
     text: str = ""
     tokens: list[str] = field(default_factory=list)  # T, as the model wrote them
     links: Links | None = frozenset()  # between words; None unless asked for
-    attention: Tensor | None = None  # T or, with the end of the sentence, T + 1 x source tokens
+    attention: Tensor | None = None  # T or, with the end of the sentence, T + 1 x source tokens (and NULL)
 
     def __str__(self) -> str:
         """The text, and with links OpenNMT's form of them: "a translation ||| 0-0 1-1"."""
@@ -147,7 +146,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
             for i, length, matrices in zip(batch.indices.tolist(), lengths, found, strict=True):
                 # Copies: the search's are views of all hypotheses', and have padding in them.
                 self._attention[i] = [
-                    None if matrix is None else matrix[:, :length].to("cpu", copy=True)
+                    None if matrix is None else self._of_sentence(matrix[:, :length].to("cpu", copy=True))
                     for matrix in matrices[:wanted]
                 ]
         if self.progress is not None:
@@ -163,7 +162,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
         if step is None and log_probs.dim() == 2:  # references without a word: it has squeezed T = 1 out
             log_probs = log_probs.unsqueeze(0)
         if step is not None and any(
-            isinstance(part, AttentionDecoder) for part in _parts(self.model.decoder)
+            isinstance(part, AttentionDecoder) for part in parts_of(self.model.decoder)
         ):
             for word in (self._tgt_pad_idx, self._tgt_bos_idx):
                 log_probs[:, word] = FORBIDDEN
@@ -190,15 +189,23 @@ class Translator(Tallying, onmt.translate.translator.Translator):
         return hypotheses
 
     def _links(self, source: list[str], target: list[str], attention: Tensor | None) -> Links:
-        """Each target word's most probable source word."""
+        """Each target word's most probable source word; none where that is NULL."""
         if attention is None or not target:
             return frozenset()
         rows = attention[: len(target)]  # without the end of the sentence
         if self.processing is None:
-            return argmax_links(rows)
-        return argmax_links(
-            by_words(rows, self.processing.src.words(source), self.processing.tgt.words(target))
-        )
+            return argmax_links(rows, self.null)
+        words = self.processing.src.words(source), self.processing.tgt.words(target)
+        return argmax_links(by_words(rows, *words, self.null), self.null)
+
+    def _of_sentence(self, attention: Tensor) -> Tensor:
+        """The search's attention over source tokens, with NULL if the model has it."""
+        return with_null(attention) if self.null else attention
+
+    @property
+    def null(self) -> bool:
+        """Whether the last column of attention is NULL."""
+        return has_null(self.model.decoder)
 
     @property
     def lowercase(self) -> bool:
@@ -218,12 +225,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
 
 def _is_transformer(decoder: Any) -> bool:
     """Whether a decoder, or all of an ensemble's, can be asked for the alignments of its heads."""
-    return all(isinstance(part, TransformerDecoderBase) for part in _parts(decoder))
-
-
-def _parts(decoder: Any) -> list[Any]:
-    """The decoders of an ensemble, or the one there is."""
-    return list(decoder.model_decoders) if isinstance(decoder, EnsembleDecoder) else [decoder]
+    return all(isinstance(part, TransformerDecoderBase) for part in parts_of(decoder))
 
 
 class Nowhere:

@@ -62,6 +62,13 @@ def test_best_links_are_the_most_probable():
     assert best_links(Attention(["a", "b"], ["x", "y", "z"], PROBS)) == {(0, 0), (1, 1), (0, 2)}
 
 
+def test_a_word_that_comes_from_null_has_no_link():
+    probs = torch.tensor([[0.1, 0.2, 0.7], [0.2, 0.5, 0.3], [0.45, 0.05, 0.5]])
+    assert best_links(Attention(["a", "b"], ["x", "y", "z"], probs, null=True)) == {(1, 1)}
+    assert threshold_links(probs, 0.2, null=True) == {(1, 0), (0, 1), (1, 1), (0, 2)}
+    assert threshold_links(probs, 0.9, null=True) == frozenset()
+
+
 def test_a_threshold_leaves_words_alone_and_links_some_twice():
     assert threshold_links(PROBS, 0.7) == {(0, 0), (1, 1)}
     assert threshold_links(PROBS, 0.4) == {(0, 0), (1, 1), (0, 2), (1, 2)}

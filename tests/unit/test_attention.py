@@ -14,6 +14,13 @@ def test_words_get_the_weight_of_their_tokens():
     torch.testing.assert_close(found, right, rtol=0, atol=1e-15)
 
 
+def test_null_is_a_word_of_its_own():
+    probs = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3]], dtype=torch.float64)
+    found = by_words(probs, [0, 0, 1], [0, 0], null=True)
+    right = torch.tensor([[0.45, 0.2, 0.35]], dtype=torch.float64)
+    torch.testing.assert_close(found, right, rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("subword", "tokens", "words"),
     [
@@ -34,3 +41,15 @@ def test_text_shades_what_is_attended_to():
     assert lines[1] == "one   ██   "
     assert lines[2] == "two   ▒▒ ▒▒"
     assert lines[3] == "1:eins 2:zwei"
+
+
+def test_text_has_a_last_column_for_null():
+    probs = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]])
+    found = Attention(["eins", "zwei"], ["one", "two"], probs, null=True)
+    assert found.columns == ["eins", "zwei", "NULL"]
+    assert found.text().split("\n") == [
+        "       1  2 NULL",
+        "one           ██",
+        "two   ▒▒ ▒▒     ",
+        "1:eins 2:zwei",
+    ]

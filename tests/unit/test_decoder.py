@@ -9,6 +9,7 @@ import torch
 from onmt.utils.misc import tile
 
 from onmt_varattn.latent import Exact, KMax, Samples
+from onmt_varattn.nmt.decoder import with_null
 from tests import models
 
 FLAGS = [
@@ -23,6 +24,8 @@ FLAGS = [
     "-encoder_type rnn",
     "-input_feed 0",
     "-input_feed 0 -rnn_type GRU -layers 2 -decoder_init encoder",
+    "-null_alignment",
+    "-null_alignment -global_attention general -input_feed 0",
 ]
 
 
@@ -72,6 +75,8 @@ def plain_decode(model, opt, source, words, mixture=mixture_soft):
     decoder = model.decoder
     final, memory, _ = model.encoder(source.view(-1, 1, 1), torch.tensor([len(source)]))
     memory = memory[:, 0]  # S x M
+    if opt.null_alignment:
+        memory = torch.stack([*memory, decoder.attention.null])
     layers = len(cells_of(decoder.rnn))
     h = [torch.zeros(decoder.size).double() for _ in range(layers)]
     c = [torch.zeros(decoder.size).double() for _ in range(layers)]
@@ -116,7 +121,9 @@ def test_decoder_equals_a_plain_loop(flags):
     for n, (s, t) in enumerate(((5, 4), (3, 6), (2, 2))):
         right, p = plain_decode(model, opt, batch.src[0][:s, n, 0], batch.tgt[: t + 1, n, 0])
         torch.testing.assert_close(log_probs[: t + 1, n], right, rtol=0, atol=1e-12)
-        torch.testing.assert_close(attention[: t + 1, n, :s], p, rtol=0, atol=1e-12)
+        found = attention[: t + 1, n, :s]
+        torch.testing.assert_close(with_null(found) if opt.null_alignment else found, p, rtol=0, atol=1e-12)
+        assert attention.size(2) == 5, "OpenNMT sees the words of the source only"
         assert (attention[: t + 1, n, s:] == 0).all()
 
 
@@ -128,10 +135,11 @@ MIXTURES = {
 }
 
 
+@pytest.mark.parametrize("flags", ["", "-null_alignment"])
 @pytest.mark.parametrize("name", MIXTURES)
-def test_mixtures_over_alignments_equal_a_plain_loop(name, monkeypatch):
+def test_mixtures_over_alignments_equal_a_plain_loop(name, flags, monkeypatch):
     monkeypatch.setattr("onmt_varattn.nmt.generator.CHUNK_LOGITS", 3 * models.VOCABULARY * 5)
-    model, opt = models.model()
+    model, opt = models.model(flags)
     model.decoder.mixture, mixture = MIXTURES[name]
     batch = models.batch()
     log_probs, _ = run(model, batch)
@@ -252,7 +260,8 @@ SEARCHES = {
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize(
-    "flags", ["", "-rnn_type GRU -global_attention general -decoder_init encoder", "-input_feed 0"]
+    "flags",
+    ["", "-rnn_type GRU -global_attention general -decoder_init encoder", "-input_feed 0", "-null_alignment"],
 )
 def test_memory_follows_the_search(search, flags):
     model, _ = models.model(flags)

@@ -45,9 +45,10 @@ def test_sums_are_those_of_plain_loops():
     assert found.largest == pytest.approx(3 * len(rows) * math.log(6), rel=1e-12)
 
 
+@pytest.mark.parametrize("flags", ["", "-null_alignment"])
 @pytest.mark.parametrize("kind", ["prior", "posterior", "exact"])
-def test_sums_are_those_of_training(kind):
-    model, _ = models.model("-attention variational")
+def test_sums_are_those_of_training(kind, flags):
+    model, _ = models.model(f"-attention variational {flags}")
     found, right = Informative(), torch.zeros(3).double()
     for reading in Reader(model, models.fields(), batch_size=3).read(PAIRS):
         probs = reading.distribution(kind).probs

@@ -6,6 +6,7 @@ import torch
 from onmt_varattn.latent import KMax, SoftContext
 from onmt_varattn.nmt.reading import Reader
 from tests import models
+from tests.unit.test_decoder import mixture_exact, plain_decode
 
 PAIRS = [
     (["w000", "w001", "w002"], ["w003", "w001"]),
@@ -54,8 +55,9 @@ def brute_force(model, source, target):
     return p, q, l
 
 
-def test_prior_posterior_and_exact_posterior_are_those_of_brute_force():
-    model, reader = readers("-attention variational")
+@pytest.mark.parametrize("null", [False, True])
+def test_prior_posterior_and_exact_posterior_are_those_of_brute_force(null):
+    model, reader = readers("-attention variational" + " -null_alignment" * null)
     assert len(list(reader.read(PAIRS))) == 2
     p, q, l, exact, marginal = (
         by_pair(reader, values)
@@ -70,12 +72,44 @@ def test_prior_posterior_and_exact_posterior_are_those_of_brute_force():
     for i, pair in enumerate(PAIRS):
         right_p, right_q, right_l = brute_force(model, *pair)
         joint = right_p * right_l.exp()
-        assert p[i].shape == (len(pair[1]) + 1, len(pair[0]))
+        assert p[i].shape == (len(pair[1]) + 1, len(pair[0]) + null)
         torch.testing.assert_close(p[i], right_p, **TIGHT)
         torch.testing.assert_close(q[i], right_q, **TIGHT)
         torch.testing.assert_close(l[i], right_l, **TIGHT)
         torch.testing.assert_close(exact[i], joint / joint.sum(1, keepdim=True), **TIGHT)
         torch.testing.assert_close(marginal[i], joint.sum(1).log(), **TIGHT)
+
+
+@torch.no_grad()
+def test_null_is_one_more_vector_of_the_memory_of_each_sentence():
+    """Prior, marginal likelihood and posterior against plain loops over one sentence at a time."""
+    model, opt = models.model("-attention variational -null_alignment")
+    reader = Reader(model, models.fields(), 3)
+    p, q, marginal = (
+        by_pair(reader, values)
+        for values in (
+            lambda r: r.prior.probs,
+            lambda r: r.posterior.probs,
+            lambda r: r.enumerated.log_marginal,
+        )
+    )
+    stoi = [models.fields()[side].base_field.vocab.stoi for side in ("src", "tgt")]
+    for i, (source, target) in enumerate(PAIRS):
+        src = torch.tensor([stoi[0][word] for word in source])
+        tgt = torch.tensor([stoi[1][word] for word in ["<s>", *target, "</s>"]])
+        log_probs, right = plain_decode(model, opt, src, tgt[:-1], mixture_exact)
+        torch.testing.assert_close(p[i], right, **TIGHT)
+        torch.testing.assert_close(marginal[i], log_probs.gather(1, tgt[1:, None])[:, 0], **TIGHT)
+        x, h = (
+            read(lut.weight[words].unsqueeze(0), torch.tensor([len(words)]))[0]
+            for read, lut, words in (
+                (model.posterior.source, model.encoder.embeddings.word_lut, src),
+                (model.posterior.target, model.decoder.embeddings.word_lut, tgt[1:]),
+            )
+        )
+        u = model.posterior.bilinear.weight
+        scores = torch.tensor([[h_j @ u @ x_i for x_i in [*x, model.posterior.null]] for h_j in h])
+        torch.testing.assert_close(q[i], torch.softmax(scores, 1), **TIGHT)
 
 
 @pytest.mark.parametrize("attention", [SoftContext(), KMax(2)])
