@@ -141,7 +141,7 @@ def external_posterior(links: Tensor, prior: Tensor, smoothing: float, null: boo
     linked[links[:, 0], links[:, 1] - 1, links[:, 2]] = 1.0
     if null:
         linked[:, :, -1] = (linked.sum(-1) == 0).to(linked.dtype)
-    uniform = real / real.sum(-1, keepdim=True)
+    uniform = real.to(torch.promote_types(prior.dtype, torch.float32)) / real.sum(-1, keepdim=True)
     count = linked.sum(-1, keepdim=True)
     probs = torch.where(
         count > 0, (1 - smoothing) * linked / count.clamp(min=1) + smoothing * uniform, uniform

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from onmt_varattn.latent import Exact, KMax, SoftContext
+from onmt_varattn.latent import OBJECTIVES, Exact, KMax, SoftContext
 from onmt_varattn.nmt.statistics import AlignmentStatistics
 from tests import models
-from tests.unit.test_decoder import run
+from tests.unit.test_decoder import logits, plain_decode, run
 from tests.unit.test_likelihood import Largest
 
 LENGTHS = ((5, 4), (3, 6), (2, 2))
@@ -61,6 +61,15 @@ DETERMINISTIC = [
     "-attention variational -attention_estimator enum -posterior_rnn rnn -posterior_layers 2",
     "-attention variational -attention_estimator sparse -posterior_rnn mean",
     "-attention variational -posterior savi -svi_steps 3",
+    "-null_alignment",
+    "-attention marginal -null_alignment",
+    "-attention variational -attention_estimator enum -null_alignment",
+    "-attention variational -posterior svi -svi_steps 3 -null_alignment",
+]
+CELLS = [
+    f"-attention {name}" + ("" if estimator == "none" else f" -attention_estimator {estimator}")
+    for name, objective in OBJECTIVES.items()
+    for estimator in objective.estimators
 ]
 
 
@@ -238,6 +247,57 @@ def test_an_external_posterior_spreads_its_mass_over_the_links():
     assert found[1, 1].tolist() == pytest.approx([0.1, 0.9, 0, 0])
     assert found[0, 2].tolist() == pytest.approx([0.25] * 4), "no link: uniform"
     assert found[1, 2].tolist() == pytest.approx([0.5, 0.5, 0, 0])
+
+
+@pytest.mark.parametrize("flags", CELLS)
+def test_null_is_trained_with_every_objective(flags):
+    model, opt = models.model(f"{flags} -null_alignment")
+    found = gradients(model, models.loss_of(model, opt, models.batch())[0])
+    nulls = [name for name in found if name.endswith(".null")]
+    assert len(nulls) == 1 + OBJECTIVES[opt.attention].has_posterior
+    for name in nulls:
+        assert torch.isfinite(found[name]).all()
+        assert found[name].abs().max() > 1e-9, name
+
+
+def test_words_without_links_have_an_external_posterior_at_null():
+    from onmt_varattn.nmt.loss import external_posterior
+
+    prior = torch.zeros(2, 3, 4, dtype=torch.float64)
+    prior[1, :, 1:3] = float("-inf")  # the second sentence has one word, and NULL
+    links = torch.tensor([[0, 1, 0], [0, 1, 2], [1, 2, 0]])
+    found = external_posterior(links, prior, 0.2, null=True).exp()
+    assert found[0, 0].tolist() == pytest.approx([0.45, 0.05, 0.45, 0.05])
+    assert found[0, 2].tolist() == pytest.approx([0.05, 0.05, 0.05, 0.85])
+    assert found[1, 0].tolist() == pytest.approx([0.1, 0, 0, 0.9])
+    assert found[1, 1].tolist() == pytest.approx([0.9, 0, 0, 0.1])
+
+
+def test_the_bound_of_an_external_posterior_with_null_is_that_of_a_plain_loop():
+    flags = "-attention variational -posterior external -attention_estimator enum -posterior_smoothing 0.2"
+    model, opt = models.model(f"{flags} -null_alignment")
+    batch = models.batch()
+    batch.align = torch.tensor([[0, 1, 0], [0, 1, 3], [1, 2, 1], [2, 3, 1]])  # target words from 1
+    found, _ = models.loss_of(model, opt, batch)
+    linked = {(0, 0): [0, 3], (1, 1): [1], (2, 2): [1]}  # sentence and target position, from 0
+    right = 0.0
+    for n, (s, t) in enumerate(LENGTHS):
+        words = batch.tgt[:, n, 0]
+        each = [plain_decode(model, opt, batch.src[0][:s, n, 0], words[: t + 1], at(i)) for i in range(s + 1)]
+        l = torch.stack([log_probs.gather(1, words[1 : t + 2, None])[:, 0] for log_probs, _ in each], 1)
+        p = each[0][1]
+        for j in range(t + 1):
+            targets = linked.get((n, j), [s])
+            q = torch.full((s + 1,), 0.2 / (s + 1), dtype=torch.float64)
+            q[targets] += 0.8 / len(targets)
+            right -= (q * (l[j] + p[j].log() - q.log())).sum()
+    torch.testing.assert_close(found, right, rtol=0, atol=1e-11)
+    assert_same_gradients(gradients(model, found), gradients(model, right))
+
+
+def at(position):
+    """Words as if they came from one source position."""
+    return lambda model, query, _, memory: torch.log_softmax(logits(model, query, memory[position]), 0)
 
 
 @pytest.mark.parametrize(
