@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from onmt_varattn.analysis.attention import NULL
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.api import Model
 from onmt_varattn.files import to_json
@@ -71,7 +72,7 @@ class Explorer:
                     {
                         "line": pairs[i].line,
                         "text": [pairs[i].source, pairs[i].target],
-                        "source": source,
+                        "source": [*source, *[NULL] * self.model.null],
                         "target": [*target, end],
                         **_packed({name: rows[n] for name, rows in split.items()}, self.kinds),
                     },
@@ -97,6 +98,7 @@ class Explorer:
             "warnings": self.findings(),
             "kinds": self.kinds,
             "kmax": self.kmax,
+            "null": self.model.null,
             "mixed": MIXED[self.own.name],
             "figures": self._figures(sentences),
             "sentences": sentences,

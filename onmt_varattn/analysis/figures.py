@@ -1,6 +1,7 @@
 """Pictures of distributions over alignments, as in the paper's Figure 3.
 
-A panel is a grid with a row a target word and a column a source word. Of one distribution each cell
+A panel is a grid with one row per target word and one column per source word, and a last one for NULL if
+a distribution has it. Of one distribution each cell
 has a shade. Of two, the first (red) has the upper left half of the cell and the second (blue) the
 lower right half: both can be read where both are, and without telling red from blue.
 """
@@ -62,11 +63,11 @@ class Layout:
     @classmethod
     def measured(cls, figure: Any, panels: Sequence[Panel]) -> "Layout":
         """Fit cells and font to the number of words, and margins to their measured widths."""
-        words = next(iter(panels[0].layers.values()))
-        rows, columns = len(words.target), len(words.source)
+        words = widest(panels)
+        rows, columns = len(words.target), len(words.columns)
         font = _between(max(rows, columns), most=11.0, least=8.0)
         target = max(_width(figure, word, font) for word in labels(words.target))
-        source = max(_width(figure, word, font) for word in labels(words.source))
+        source = max(_width(figure, word, font) for word in labels(words.columns))
         slanted = (source + font / 72) * math.sin(math.radians(SLANT))
         title = max(_width(figure, panel.title, font + 1) for panel in panels)
         keys = max(
@@ -148,7 +149,7 @@ def draw(panels: Sequence[Panel]) -> tuple[Any, str]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    words = next(iter(panels[0].layers.values()))
+    words = widest(panels)
     fonts, missing = families([*words.source, *words.target, *(panel.title for panel in panels)])
     with matplotlib.rc_context({"font.family": fonts}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
@@ -164,6 +165,11 @@ def draw(panels: Sequence[Panel]) -> tuple[Any, str]:
             _words(axes, words, layout, right=0 < number == len(panels) - 1, left=number == 0)
             _keys(figure, panel, layout, frame)
     return figure, missing
+
+
+def widest(panels: Sequence[Panel]) -> Attention:
+    """A distribution with all columns of the grids: one with NULL, if there is any."""
+    return max((one for panel in panels for one in panel.layers.values()), key=lambda one: one.null)
 
 
 def labels(words: Sequence[str]) -> list[str]:
@@ -209,7 +215,7 @@ def _words(axes: Any, words: Attention, layout: Layout, left: bool, right: bool)
     style = {"fontsize": layout.font, "color": INK, "parse_math": False}
     slanted = {"rotation": SLANT, "rotation_mode": "anchor", "ha": "left", "va": "center"}
     axes.xaxis.tick_top()
-    axes.set_xticks([i + 0.5 for i in range(layout.columns)], labels(words.source), **style, **slanted)
+    axes.set_xticks([i + 0.5 for i in range(layout.columns)], labels(words.columns), **style, **slanted)
     if right:
         axes.yaxis.tick_right()
     shown = labels(words.target) if left or right else [""] * layout.rows

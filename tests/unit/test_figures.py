@@ -118,6 +118,19 @@ def test_each_half_of_a_cell_has_the_shade_of_its_distribution():
             )
 
 
+def test_null_has_the_last_column_also_beside_a_model_without_it():
+    one = Attention(["a", "b"], ["x"], torch.tensor([[0.0, 0.0, 1.0]]), null=True)
+    other = Attention(["a", "b"], ["x"], torch.tensor([[0.0, 1.0]]))
+    figure, _ = draw([Panel("one", {"prior": other}), Panel("two", {"prior": other, "posterior": one})])
+    shown = [text.get_text() for text in texts(figure)]
+    assert [word for word in shown if word in ("a", "b", "NULL")] == ["a", "b", "NULL"] * 2
+    grids = [axes for axes in figure.axes if axes.get_xlim() == (0, 3)]
+    assert len(grids) == 2
+    cells = [collection.get_paths() for collection in grids[1].collections[:2]]
+    left = [[path.vertices[:, 0].min() for path in paths] for paths in cells]
+    assert left == [[1], [2]]
+
+
 def test_words_are_written_as_they_are():
     """No formulas out of dollars, and nothing lost but the middle of monsters."""
     monster = "donaudampfschifffahrtselektrizitätenhauptbetriebswerk"
