@@ -356,6 +356,7 @@ def take_up(opt: Any, saved: Any) -> None:
         for name in ("attention", "attention_estimator", "posterior")
     )
     opt.attention = opt.attention or attention
+    opt.null_alignment = opt.null_alignment or getattr(saved, "null_alignment", False)
     if not changed:
         opt.attention_estimator = saved.attention_estimator
         opt.gumbel_hard = opt.gumbel_hard or getattr(saved, "gumbel_hard", False)
@@ -483,7 +484,14 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
 }
 
 # What a run says of its objective, whatever model it began from.
-ATTENTION_OPTIONS = ("attention", "attention_estimator", "gumbel_hard", "lambda_align", *_CONDITIONAL)
+ATTENTION_OPTIONS = (
+    "attention",
+    "attention_estimator",
+    "gumbel_hard",
+    "lambda_align",
+    "null_alignment",
+    *_CONDITIONAL,
+)
 
 
 # What OpenNMT's other decoders and losses have and ours does not: option, value without it.
@@ -662,8 +670,9 @@ def check_train(opt: Any) -> None:
         raise UserError("-model_dtype fp16 needs a CUDA device; leave it out for the CPU")
     if not opt.attention:
         check_test(opt, None)
-        if opt.embedding_dropout:
-            raise UserError("-embedding_dropout is for models with -attention; leave it out")
+        for name in ("embedding_dropout", "null_alignment"):
+            if getattr(opt, name):
+                raise UserError(f"-{name} is for models with -attention; give both, or leave it out")
     if opt.attention and opt.truncated_decoder:
         raise UserError("-truncated_decoder does not go with -attention; leave it out")
 

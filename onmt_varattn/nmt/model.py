@@ -22,6 +22,8 @@ from onmt_varattn.nmt.decoder import AttentionDecoder
 from onmt_varattn.nmt.generator import MixtureGenerator
 from onmt_varattn.opts import check_test
 
+_NULL = "decoder.attention.null"
+
 
 class AlignmentModel(NMTModel):
     """Encoder, attention decoder, and for some objectives a posterior.
@@ -132,7 +134,10 @@ def check_parameters(model_opt: Any, fields: dict[str, Any], checkpoint: dict[st
     if model_opt.update_vocab:  # known words have their rows taken over, others are new
         needed = {name: value for name, value in needed.items() if ".embeddings." not in name}
         generator = {}
-    check_fit(needed, found, optional=("posterior.", "decoder.attention.objective."))
+    optional = ["posterior.", "decoder.attention.objective."]
+    if not getattr(checkpoint["opt"], "null_alignment", False):  # then a run may add NULL
+        optional.append(_NULL)
+    check_fit(needed, found, tuple(optional))
     check_fit(generator, checkpoint["generator"])
 
 
@@ -147,6 +152,8 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
         found = any(name.startswith("posterior.") for name in checkpoint["model"])
         if model.posterior is not None and not found:
             logger.info("The checkpoint has no posterior: it starts from random parameters.")
+        if model.decoder.attention.null is not None and _NULL not in checkpoint["model"]:
+            logger.info("The checkpoint has no NULL position: it starts from random parameters.")
     return model
 
 

@@ -36,7 +36,8 @@ _PARTS = {
     "decoder.rnn.": "decoder RNN",
     "decoder.attention.score.": "attention score",
     "decoder.attention.readout.": "readout",
-    "decoder.attention.": "baseline and NULL position",
+    "decoder.attention.null": "NULL position",
+    "decoder.attention.": "baseline",
     "generator.": "output layer",
     "posterior.": "posterior",
 }
