@@ -33,6 +33,7 @@ VARIANTS = [
     "-attention variational -baseline average -label_smoothing 0.1",
     "-attention hard -reward_weight 0.5 -entropy_weight 0.01 -baseline none",
     "-attention relaxed -attention_warmup_steps 2 -attention_samples 2",
+    "-attention variational -posterior savi -svi_steps 2 -null_alignment",
 ]
 FEW = "-train_steps 6 -valid_steps 6 -report_every 3 -batch_size 16"
 

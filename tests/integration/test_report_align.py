@@ -75,7 +75,8 @@ def read(loaded, source, target, words):
         for line, side in ((source, loaded.processing.src), (target, loaded.processing.tgt))
     ]
     (reading,) = loaded.read([tuple(both)])
-    return argmax_links(by_words(reading.prior.probs[:-1], both[0].words, both[1].words))
+    probs = by_words(reading.prior.probs[:-1], both[0].words, both[1].words, loaded.null)
+    return argmax_links(probs, loaded.null)
 
 
 WAYS = [

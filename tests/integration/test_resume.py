@@ -80,7 +80,7 @@ RUNS = {
     "automatic start": "-attention variational -attention_estimator sample",
     "gumbel": "-attention variational -attention_estimator gumbel -gumbel_min_temperature 0.1 "
     "-gumbel_anneal_steps 30 -attention_warmup_steps 12",
-    "kl": f"{SAMPLED} -kl_warmup_steps 30 -baseline average",
+    "kl and NULL": f"{SAMPLED} -kl_warmup_steps 30 -baseline average -null_alignment",
     "relaxed": "-attention relaxed -attention_warmup_steps 15",
     "plateau": f"{SAMPLED} -decay_on_plateau 1 -early_stopping 9 -learning_rate 0.3",
     "average": f"{SAMPLED} -average_decay 0.01 -average_every 15",

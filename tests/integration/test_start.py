@@ -200,6 +200,7 @@ def test_mistakes_are_one_sentence(data, tmp_path, capsys):
         "-attention variational -attention_warmup_steps soon": "'soon' is neither a number nor auto",
         "-attention variational -embedding_dropout 1": "-embedding_dropout 1.0 must be at least 0 and below 1",
         "-embedding_dropout 0.1": "-embedding_dropout is for models with -attention",
+        "-null_alignment": "-null_alignment is for models with -attention",
     }.items():
         assert call(train.main, *f"-config {data}.yaml {flags} -save_model {tmp_path}/m".split()) == 2
         assert words in capsys.readouterr().err
