@@ -270,8 +270,9 @@ def translate_opts(parser: Any) -> None:
     report_align = next(action for action in parser._actions if action.dest == "report_align")
     report_align.help = (
         "Write the most probable source word of each word of a translation behind it, counted from 0: "
-        "'a translation ||| 0-0 1-1'. With -with_score the score comes last, after a tab. Words are "
-        "tokens with -pretokenized, or if the model does not carry its text processing."
+        "'a translation ||| 0-0 1-1'. Words that come from NULL (-null_alignment) have none. With "
+        "-with_score the score comes last, after a tab. Words are tokens with -pretokenized, or if the model "
+        "does not carry its text processing."
     )
 
 
