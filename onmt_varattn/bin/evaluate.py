@@ -244,10 +244,11 @@ def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[s
     """BLEU for the natural way of testing and for each K; and sacreBLEU's signature."""
     from onmt_varattn.analysis.evaluation import decoding_options
     from onmt_varattn.latent import OBJECTIVES
+    from onmt_varattn.latent.mixtures import way_of
 
     natural = OBJECTIVES[model.model_opt.attention].natural
     chosen = opt.kmax if opt.bleu_kmax is None else opt.bleu_kmax
-    others = [] if natural == "samples" else [f"kmax{k}" if k else "exact" for k in chosen]
+    others = [] if natural == "samples" else list(map(way_of, chosen))
     ways = list(dict.fromkeys([natural, *others]))
     bleu = metric(opt, model.processing.tgt.lowercase)
     scores, step = {}, BATCHES_TRANSLATED * opt.batch_size

@@ -186,11 +186,11 @@ def score_model(
     trained: "Trained", data: "Data", part: "Part", box_scores: "BoxScores | None", opt: Any
 ) -> dict[str, Any]:
     """All numbers of a model."""
-    from onmt_varattn.latent.mixtures import named
+    from onmt_varattn.latent.mixtures import named, way_of
     from onmt_varattn.vqa.evaluation import labelled_batches, measure
 
     natural = trained.model.attention.objective.natural
-    names = [natural, "exact", *(f"kmax{k}" for k in opt.kmax), "soft"]
+    names = [natural, "exact", *map(way_of, opt.kmax), "soft"]
     ways = {name: named(name) for name in dict.fromkeys(names)}
     batches = labelled_batches(part, opt.batch_size, trained.device)
     found = measure(

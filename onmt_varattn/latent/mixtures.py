@@ -136,6 +136,11 @@ class Samples(Mixture):
         return Candidates(contexts=contexts), weights
 
 
+def way_of(k: int) -> str:
+    """The name of mixing the K most probable alignments; 0 stands for all."""
+    return KMax(k).name if k else Exact().name
+
+
 def named(name: str, samples: Samples | None = None) -> Mixture:
     """The mixture that a name stands for.
 

@@ -112,7 +112,7 @@ def test_a_default_that_depends_on_other_options_stands_in_its_column(options):
     rows = dict(
         re.findall(r"^\| `-(\w+)` \| (.*?) \|", options.options_text().split("## onmt_translate")[0], re.M)
     )
-    assert rows["attention_samples"] == "5 for rws and vimco, else 1"
+    assert rows["attention_samples"] == "5 for rws, iwae, vimco and rloo, else 1"
     assert rows["gumbel_temperature"] == "0.5"
     assert rows["decoder_init"] == "`zero`"
     assert rows["attention"] == ""

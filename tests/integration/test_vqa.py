@@ -149,9 +149,10 @@ def test_scores_are_those_of_a_plain_loop(data, trained, tmp_path):
             positions = model(batch)
             prior = torch.softmax(positions.prior[0].double(), 0)
             states = torch.tanh(
-                model.emission.query(positions.queries) + model.emission.context(batch.features[0])
+                model.attention.readout.query(positions.queries)
+                + model.attention.readout.context(batch.features[0])
             )
-            probs = torch.softmax(model.vocabulary(states).double(), 1)  # S x V
+            probs = torch.softmax(model.attention.words(states).double(), 1)  # S x V
         mixture = prior @ probs
         predictions.append(prepared.answers[int(mixture.argmax())])
         entry = part.entry(i)
@@ -203,9 +204,10 @@ def test_boxes_are_compared_with_gold_ones_as_a_plain_loop_does(data, trained, t
         with torch.no_grad():
             positions = model(batch)
             states = torch.tanh(
-                model.emission.query(positions.queries) + model.emission.context(batch.features[0])
+                model.attention.readout.query(positions.queries)
+                + model.attention.readout.context(batch.features[0])
             )
-            likelihood = torch.softmax(model.vocabulary(states), 1)[:, labels[i]]
+            likelihood = torch.softmax(model.attention.words(states), 1)[:, labels[i]]
         prior = torch.softmax(positions.prior[0], 0)
         exact = prior * likelihood / (prior @ likelihood)
         posterior = torch.softmax(positions.posterior[0], 0)
@@ -673,9 +675,10 @@ def test_asking_gives_the_answers_that_scoring_gives(data, trained, tmp_path, ca
         positions = model(batch)
         prior = torch.softmax(positions.prior[0], 0)
         states = torch.tanh(
-            model.emission.query(positions.queries) + model.emission.context(batch.features[0])
+            model.attention.readout.query(positions.queries)
+            + model.attention.readout.context(batch.features[0])
         )
-        probs = torch.softmax(model.vocabulary(states), 1)
+        probs = torch.softmax(model.attention.words(states), 1)
     best = (prior @ probs).topk(3)
     assert found["prior"] == pytest.approx(prior.tolist(), abs=1e-5)
     for answer, index, probability in zip(
