@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent import Inference
+from onmt_varattn.latent import Inference, Positions
 from onmt_varattn.nmt.model import AlignmentModel
 
 Tokens = Sequence[str]
@@ -67,21 +67,29 @@ class Reader:
         for start in range(0, len(order), self.batch_size):
             yield self._read([(i, *pairs[i]) for i in order[start : start + self.batch_size]])
 
-    def _read(self, batch: list[tuple[int, Tokens, Tokens]]) -> Reading:
+    def positions(self, pairs: Sequence[tuple[Tokens, Tokens]]) -> Positions:
+        """The target positions of one batch, with a gradient where gradients are enabled.
+
+        Args:
+            pairs: of at least one token a side, the longest source first.
+        """
         device = self.model.generator.output_layer.weight.device
         tgt_field = self.fields["tgt"]
-        framed = [[tgt_field.init_token, *target, tgt_field.eos_token] for _, _, target in batch]
-        src = self._indices("src", [source for _, source, _ in batch], device)
+        src = self._indices("src", [source for source, _ in pairs], device)
+        framed = [[tgt_field.init_token, *target, tgt_field.eos_token] for _, target in pairs]
         tgt = self._indices("tgt", framed, device)
-        lengths = [len(source) for _, source, _ in batch]
-        trace, _ = self.model(src, tgt, torch.tensor(lengths, device=device))
-        padding = tgt_field.vocab.stoi[tgt_field.pad_token]
-        gold, attention = tgt[1:, :, 0].t(), self.model.decoder.attention
+        lengths = torch.tensor([len(source) for source, _ in pairs], device=device)
+        trace, _ = self.model(src, tgt, lengths)
+        gold = tgt[1:, :, 0].t()  # N x T
+        return trace.positions(gold, gold != tgt_field.vocab.stoi[tgt_field.pad_token])
+
+    def _read(self, batch: list[tuple[int, Tokens, Tokens]]) -> Reading:
+        attention = self.model.decoder.attention
         return Reading(
             lines=[i for i, _, _ in batch],
-            source_lengths=lengths,
-            target_lengths=[len(target) - 1 for target in framed],
-            positions=trace.positions(gold, gold != padding),
+            source_lengths=[len(source) for _, source, _ in batch],
+            target_lengths=[len(target) + 1 for _, _, target in batch],
+            positions=self.positions([(source, target) for _, source, target in batch]),
             emitter=attention.emitter(),
             objective=attention.objective,
         )
