@@ -7,7 +7,7 @@ trains a model on the toy corpus and, where VARATTN_DATA is set, one on Multi30k
 `-model model.pt -src valid.de -tgt valid.en` takes a model of your own instead. The gradient of some
 batches of validation pairs is then estimated many times by each estimator, without dropout, and compared
 with the gradient by enumeration. Models that are in -output are not trained again, nor measured again
-with the same settings.
+with the same settings and no more draws.
 """
 
 import argparse
@@ -306,7 +306,13 @@ def train(name: str, opt: argparse.Namespace) -> Case:
             call(f"tools/make_toy_corpus.py -output {at}/text -train {opt.toy_pairs}")
         call(f"preprocess.py {files} -save_data {at}/data -overwrite")
         call(f"train.py -config {at}/data.yaml {flags} -save_model {at}/model -overwrite")
-    about = f"`onmt_train {flags}`{_trained(directory / 'model.metrics.jsonl')}"
+    best = best_validation(directory / "model.metrics.jsonl")
+    if best is None:
+        raise UserError(
+            f"{directory}: no validation after the warm-up, so the posterior is untrained; remove it, and "
+            f"give -{name}_steps a larger number than {steps:,}, or 0"
+        )
+    about = f"`onmt_train {flags}`, best checkpoint: step {best['step']:,}, validation PPL {best['ppl']:.3f}"
     if name == "toy":
         about = f"{opt.toy_pairs:,} pairs of the toy corpus, {about}"
     return Case(name, str(model), f"{text}/{valid}.de", f"{text}/{valid}.en", about)
@@ -328,14 +334,11 @@ def _from_root(words: list[str]) -> list[str]:
     return [str(ROOT / words[0]), *words[1:]]
 
 
-def _trained(path: Path) -> str:
-    """How far a run came, from its metrics."""
+def best_validation(path: Path) -> dict[str, Any] | None:
+    """The metrics of the best checkpoint of a run; None if there is none after the warm-up."""
     lines = [json.loads(line) for line in read_lines(str(path))] if path.exists() else []
     valid = [line for line in lines if line["part"] == "valid" and not line.get("warm_up")]
-    if not valid:
-        return ""
-    best = min(valid, key=lambda line: line["ppl"])
-    return f"; the best checkpoint: step {best['step']:,}, validation PPL {best['ppl']:.3f}"
+    return min(valid, key=lambda line: line["ppl"], default=None)
 
 
 def parse() -> argparse.Namespace:
@@ -391,7 +394,7 @@ def cases(opt: argparse.Namespace) -> list[Case]:
 
 def settings(opt: argparse.Namespace) -> dict[str, Any]:
     """What a reader needs to judge or repeat the run."""
-    names = ("batches", "batch_size", "draws", "rounds", "baseline_steps", "seed")
+    names = ("batches", "batch_size", "rounds", "baseline_steps", "seed")
     return {
         **{name: getattr(opt, name) for name in names},
         "threads": 1,
@@ -403,18 +406,22 @@ def settings(opt: argparse.Namespace) -> dict[str, Any]:
 
 
 def result(case: Case, opt: argparse.Namespace) -> dict[str, Any]:
-    """All numbers of a model. Those of a corpus are kept in -output, and taken from there."""
+    """All numbers of a model. Those of a corpus are kept in -output, and taken from there.
+
+    What was measured with more estimates than -draws asks for will do.
+    """
     kept = None if opt.model else Path(opt.output) / case.name / "variance.json"
     key = {**settings(opt), "model": fingerprint(case.model)}
     if kept is not None and kept.exists():
         known = json.loads(kept.read_text("utf-8"))
-        if known["key"] == key:
-            return known["result"]
+        if known["key"] == key and known["result"]["draws"] >= opt.draws:
+            return {**known["result"], "model": case.about}
     subject = Subject(case, opt.batches, opt.batch_size, opt.seed)
     total = len(WAYS) * opt.batches
     with progress(total=total, desc=f"measuring {case.name}", unit="estimators x batches") as bar:
         rows = measure(subject, opt, bar)
-    found = {"corpus": case.name, "model": case.about, "beliefs": beliefs(subject), "rows": rows}
+    about = {"corpus": case.name, "model": case.about, "draws": opt.draws, "beliefs": beliefs(subject)}
+    found = {**about, "rows": rows}
     if kept is not None:
         with atomic_write(str(kept)) as file:
             json.dump({"key": key, "result": found}, file)

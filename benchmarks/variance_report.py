@@ -1,6 +1,8 @@
 """Tables and the plot of the study of variance."""
 
 import math
+import statistics
+from itertools import pairwise
 from typing import Any
 
 GROUPS = {"posterior": "posterior network", "score": "prior's score", "rest": "all other parameters"}
@@ -25,7 +27,9 @@ LOOKS = {
     "hard rloo, 5 draws": ("black", "s"),
     "hard rebar, temperature 0.5": ("black", "^"),
 }
-TICKS = (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.7, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30)  # of costs
+GAP = 1e-4  # a variance this much lower than the next is drawn at the bottom, with its value
+FINE_TICKS = tuple(tick / 100 for tick in range(80, 151, 5))
+TICKS = (0.5, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30)  # of costs
 LINES = {"enum": "-", "sparse, entmax15": ":"}  # without variance: their cost alone
 
 
@@ -33,8 +37,8 @@ def text(found: dict[str, Any]) -> str:
     """Settings, and a table for each model."""
     s = found["settings"]
     parts = [
-        f"`{s['command']}`: {s['batches']} batches of {s['batch_size']} validation pairs, {s['draws']} "
-        f"estimates of each batch's gradient, seed {s['seed']}, baselines fitted for {s['baseline_steps']} "
+        f"`{s['command']}`: {s['batches']} batches of {s['batch_size']} validation pairs, "
+        f"seed {s['seed']}, baselines fitted for {s['baseline_steps']} "
         f"steps; cost: median of {s['rounds']} interleaved rounds, {s['threads']} thread of {s['cores']} CPU "
         f"cores ({s['processor']}), no GPU, Python {s['python']}, torch {s['torch']}.\n"
     ]
@@ -44,17 +48,18 @@ def text(found: dict[str, Any]) -> str:
             f"**{result['corpus']}**: {result['model']}. On the {b['positions']:,} target positions "
             f"measured, with {b['source']:.1f} source positions on average: ELBO {b['bound']:.3f} per token, "
             f"KL {b['kl']:.3f}, entropy of the prior {b['prior_entropy']:.2f}, of the posterior "
-            f"{b['posterior_entropy']:.2f} nats. Standard errors of variances are at most "
-            f"{largest_error(result['rows']):.0%}.\n"
+            f"{b['posterior_entropy']:.2f} nats. {result['draws']} estimates of each batch's gradient; "
+            f"standard errors of variances are {errors(result['rows'])}.\n"
         )
         parts.append(table(result["rows"]))
     return "\n".join(parts)
 
 
-def largest_error(rows: list[dict[str, Any]]) -> float:
-    """The largest standard error of a variance, relative to it."""
+def errors(rows: list[dict[str, Any]]) -> str:
+    """The median and the largest standard error of a variance, relative to it."""
     cells = [row[group] for row in rows for group in GROUPS if row[group] and row[group]["variance"]]
-    return max((cell["variance_error"] / cell["variance"] for cell in cells), default=0.0)
+    found = [cell["variance_error"] / cell["variance"] for cell in cells] or [0.0]
+    return f"{statistics.median(found):.0%} of it (median), at most {max(found):.0%}"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -91,7 +96,9 @@ def bias(cell: dict[str, float] | None) -> str:
         return NO_VALUE
     if not cell["bias_error"]:
         return number(cell["bias"])
-    decimals = min(max(0, 1 - math.floor(math.log10(cell["bias_error"]))), 5)
+    decimals = max(0, 1 - math.floor(math.log10(cell["bias_error"])))
+    if decimals > 5:
+        return f"{cell['bias']:.0e} ± {cell['bias_error']:.0e}"
     return f"{cell['bias']:.{decimals}f} ± {cell['bias_error']:.{decimals}f}"
 
 
@@ -137,24 +144,45 @@ def _panel(axis: Any, rows: list[dict[str, Any]], group: str) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     for row in rows:
-        cell, name = row[group], row["name"]
-        if name in LINES:
-            axis.axvline(row["cost"], color="grey", linestyle=LINES[name], label=f"{name} (variance 0)")
-        elif name in LOOKS and cell and cell["variance"]:
-            colour, marker = LOOKS[name]
-            filled = row["note"] == ""
-            axis.plot(
-                row["cost"], cell["variance"], linestyle="", color=colour, marker=marker, markersize=8,
-                markerfacecolor=colour if filled else "white", label=name,
-            )  # fmt: skip
-    unit = next((row for row in rows if row["name"] == "sample, soft baseline"), None)
-    if unit is not None and unit[group]:
-        bounds, low = axis.get_xlim(), unit[group]["variance"]
-        axis.plot(bounds, [low / x for x in bounds], color="lightgrey", linewidth=1, zorder=0,
-                  label="same variance x cost as sample")  # fmt: skip
-        axis.set_xlim(bounds)
-    ticks = [tick for tick in TICKS if axis.get_xlim()[0] <= tick <= axis.get_xlim()[1]]
+        if row["name"] in LINES:
+            look, label = LINES[row["name"]], f"{row['name']} (variance 0)"
+            axis.axvline(row["cost"], color="grey", linestyle=look, linewidth=1.2, zorder=1, label=label)
+    shown = {row["name"]: row for row in rows if row["name"] in LOOKS and row[group]}
+    low = floor([row[group]["variance"] for row in shown.values()])
+    for name, row in shown.items():
+        colour, marker = LOOKS[name]
+        value = row[group]["variance"]
+        axis.plot(
+            row["cost"], max(value, low), linestyle="", color=colour, marker=marker, markersize=8, alpha=0.85,
+            markerfacecolor="white" if row["note"] else colour, label=name,
+        )  # fmt: skip
+        if value < low:
+            axis.annotate(
+                f"↓ {value:.0e}", (row["cost"], low), (7, -3), textcoords="offset points", fontsize=8
+            )
+    _equal_worth(axis, shown, group)
+    first, last = axis.get_xlim()
+    ticks = [tick for tick in (FINE_TICKS if last < 1.5 * first else TICKS) if first <= tick <= last]
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_xticks([], minor=True)
     axis.grid(True, which="major", color="0.93")
     axis.set_axisbelow(True)
+
+
+def floor(values: list[float]) -> float:
+    """The lowest variance that is drawn in its place: what is much lower than all others is not."""
+    ordered = sorted(values)
+    for below, above in pairwise(ordered[: len(ordered) // 2 + 1]):
+        if below < GAP * above and above > 0:
+            return above / 10
+    return ordered[0] if ordered else 0.0
+
+
+def _equal_worth(axis: Any, shown: dict[str, dict[str, Any]], group: str) -> None:
+    """The line on which variance times cost is that of `sample`."""
+    if (unit := shown.get("sample, soft baseline")) is None:
+        return
+    bounds, value = axis.get_xlim(), unit[group]["variance"]
+    label = "variance x cost of sample"
+    axis.plot(bounds, [value / x for x in bounds], color="silver", linewidth=1, zorder=0, label=label)
+    axis.set_xlim(bounds)

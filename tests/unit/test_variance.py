@@ -1,9 +1,8 @@
 """The study of variance: its statistics against closed forms, and the command on a tiny model."""
 
 import json
-import os
-import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,8 @@ import torch
 from benchmarks import variance, variance_report
 from benchmarks.moments import Moments, Summary, relative
 from onmt_varattn.bin import train
-from tests.conftest import ROOT, SIZES, STEPS, at_once, call
+from onmt_varattn.errors import UserError
+from tests.conftest import ROOT, SIZES, STEPS, at_once, call, run_command
 
 COVARIANCE = torch.tensor([[4.0, 1.0, 0.0], [1.0, 2.0, 0.5], [0.0, 0.5, 1.0]], dtype=torch.float64)
 TRACE = 7.0
@@ -198,11 +198,8 @@ def test_fitting_a_baseline_changes_nothing_else_and_cuts_the_variance(subject):
     assert all(torch.equal(value, before[name]) for name, value in subject.model.state_dict().items())
 
 
-def command(*words, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.variance", *map(str, words)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, **environment},
-    )  # fmt: skip
+def command(*words):
+    return run_command(sys.executable, "-m", "benchmarks.variance", *words, check=False)
 
 
 def test_the_command_measures_writes_and_draws(model, toy, tmp_path):
@@ -228,10 +225,32 @@ def test_the_command_measures_writes_and_draws(model, toy, tmp_path):
     assert (tmp_path / "v.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_was_measured_is_not_measured_again_unless_more_draws_are_asked_for(
+    model, toy, tmp_path, monkeypatch
+):
+    case = variance.Case("tiny", str(model), str(toy / "valid.de"), str(toy / "valid.en"), "")
+    (tmp_path / "tiny").mkdir()
+    calls = []
+    monkeypatch.setattr(variance, "measure", lambda subject, opt, bar: calls.append(opt.draws) or [])
+
+    def ask(draws, **changes):
+        common = {"batches": 1, "batch_size": 4, "rounds": 1, "baseline_steps": 1, "seed": 1, **changes}
+        return variance.result(case, Namespace(model=None, output=str(tmp_path), draws=draws, **common))
+
+    assert [ask(draws)["draws"] for draws in (40, 20, 40, 60)] == [40, 40, 40, 60]
+    ask(60, seed=2)
+    assert calls == [40, 60, 60]
+
+
 def test_every_way_with_variance_has_a_look():
     drawn = {one.name for one in variance.WAYS if one.draws}
     assert drawn == set(variance_report.LOOKS)
     assert set(variance_report.LINES) < {one.name for one in variance.WAYS} - drawn
+
+
+def test_a_variance_far_below_the_others_does_not_stretch_the_plot():
+    assert variance_report.floor([1.0, 1e-12, 0.5]) == 0.05
+    assert variance_report.floor([1.0, 0.1, 0.5]) == 0.1
 
 
 @pytest.mark.parametrize(
@@ -244,6 +263,7 @@ def test_numbers_have_three_digits(value, expected):
 
 def test_a_bias_has_the_decimals_of_its_error():
     assert variance_report.bias({"bias": -0.12345, "bias_error": 0.0234}) == "-0.123 ± 0.023"
+    assert variance_report.bias({"bias": 2e-9, "bias_error": 3e-8}) == "2e-09 ± 3e-08"
     assert variance_report.bias(None) == "-"
 
 
@@ -257,8 +277,30 @@ def test_a_bias_has_the_decimals_of_its_error():
         ("-update README.md", "marks"),
     ],
 )
-def test_what_would_fail_in_the_end_is_refused_at_once(flags, message):
-    result = command(*flags.split(), VARATTN_DATA="")
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+def test_what_would_fail_in_the_end_is_refused_at_once(flags, message, monkeypatch):
+    monkeypatch.delenv("VARATTN_DATA", raising=False)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["variance", *flags.split()])
+    with pytest.raises(UserError, match=message):
+        variance.check(variance.parse())
+
+
+def test_a_model_that_never_left_its_warm_up_is_refused(tmp_path):
+    words = f"-corpora toy -output {tmp_path} -toy_pairs 100 -toy_steps 2"
+    result = command(*words.split())
+    assert result.returncode == 2, result.stderr
+    assert "-toy_steps a larger number than 2" in result.stderr.splitlines()[-1]
+
+
+def test_the_best_validation_is_one_after_the_warm_up(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = [
+        {"part": "valid", "step": 1, "ppl": 2.0, "warm_up": True},
+        {"part": "train", "step": 2, "ppl": 1.0},
+        {"part": "valid", "step": 2, "ppl": 4.0},
+        {"part": "valid", "step": 3, "ppl": 3.0},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert variance.best_validation(path)["step"] == 3
+    path.write_text(json.dumps(lines[0]) + "\n")
+    assert variance.best_validation(path) is None
