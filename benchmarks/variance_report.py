@@ -59,7 +59,7 @@ def errors(rows: list[dict[str, Any]]) -> str:
     """The median and the largest standard error of a variance, relative to it."""
     cells = [row[group] for row in rows for group in GROUPS if row[group] and row[group]["variance"]]
     found = [cell["variance_error"] / cell["variance"] for cell in cells] or [0.0]
-    return f"{statistics.median(found):.0%} of it (median), at most {max(found):.0%}"
+    return f"{statistics.median(found):.0%} of them (median), at most {max(found):.0%}"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
