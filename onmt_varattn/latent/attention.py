@@ -34,13 +34,21 @@ CHECKED_CALLS = 10  # on a GPU, where looking at values makes the CPU wait, only
 
 @dataclass
 class Outcome:
-    """What came of a batch.
+    """Loss and statistics of a batch: what `LatentAttention.forward` returns.
+
+    >>> outcome = Outcome(torch.tensor(6.0), {"log_likelihood": torch.tensor(-6.0)}, positions=3)
+    >>> outcome.loss, outcome.report
+    (tensor(2.), {'log_likelihood': -2.0})
 
     Attributes:
         total: the loss, summed over the real target positions, with gradient.
-        sums: what is reported, summed over them: "log_likelihood" (or a bound on it), "correct", "elbo",
-            "kl", entropies, rewards, mutual information.
-        positions: their number.
+        sums: statistics, summed over the same positions. "log_likelihood" is the value of what is
+            maximised (a likelihood or a bound on it); "correct" counts gold words that are the most
+            probable ones; the others are "elbo", "xent" (-E_q[l]), "kl", "prior_entropy",
+            "posterior_entropy", "uniform_entropy" (log S), "reward", "squared_reward",
+            "prior_information" and "posterior_information" (see `mutual_information`), as far as the
+            objective has them.
+        positions: the number of real target positions.
     """
 
     total: Tensor
@@ -54,7 +62,7 @@ class Outcome:
 
     @property
     def report(self) -> dict[str, float]:
-        """Means per target position; asking for them waits for the device."""
+        """Means of `sums` per target position, as numbers; on a GPU this waits for the device."""
         values = torch.stack([value.double() for value in self.sums.values()]).tolist()
         return {name: value / max(self.positions, 1) for name, value in zip(self.sums, values, strict=True)}
 
@@ -62,8 +70,12 @@ class Outcome:
 class LatentAttention(nn.Module):
     """Attention whose alignment is a latent variable: prior, readout, output layer and objective.
 
-    Sizes beside tensors: ``*B`` is any number of batch dimensions (none as well), T are target positions,
-    S source positions, D is ``query_size``, M ``memory_size``, V the number of words.
+    The caller has the decoder's states ("queries"), the vectors that are attended to ("memory") and, for
+    objectives with a posterior, the scores of an inference network. Calling the module gives the loss;
+    `log_probs` gives word probabilities at test time; `infer` gives prior, posterior and bounds for analysis.
+
+    Sizes beside tensors: ``*B`` is any number of batch dimensions (also none), T is the number of target
+    positions, S of source positions, D is ``query_size``, M is ``memory_size``, V is ``words``.
 
     >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
     >>> queries, memory = torch.randn(3, 4, 8), torch.randn(3, 5, 6)
@@ -75,27 +87,30 @@ class LatentAttention(nn.Module):
     Args:
         query_size: D, size of the decoder's states.
         memory_size: M, size of the vectors that are attended to.
-        words: V; or None if the output layer belongs to somebody else, see `use_output_layer`.
-        objective: what is maximised: soft, marginal, hard, variational or relaxed.
-        estimator: how expectations are taken; default: the objective's first.
-        baseline: what sampled rewards are compared with: soft, average, learned or none. Default: soft.
-        score: of query and memory: mlp, general, dot or scaled_dot.
-        attention_size: size in which they are compared (mlp, scaled_dot). Default: D.
-        readout: from query and context to the state of a word: additive or residual.
-        dropout: rate of dropout in the readout.
-        null: add a source position with a learned vector, for words that come from nowhere. It is the
-            last one, S, of all distributions, and of posterior scores.
+        words: V, vocabulary size; None if the output layer belongs to another module, see
+            `use_output_layer`.
+        objective: what is maximised: "soft", "marginal", "hard", "variational" or "relaxed".
+        estimator: how its expectation is computed, a name in `ESTIMATORS`; default: "sample" for hard,
+            variational and relaxed, "enum" for marginal.
+        baseline: what sampled rewards are compared with: "soft", "average", "learned" or "none".
+            Default: "soft".
+        score: function of query and memory: "mlp", "general", "dot" or "scaled_dot".
+        attention_size: hidden size of the score (mlp, scaled_dot). Default: D.
+        readout: network from query and context to the state of a word: "additive" or "residual".
+        dropout: dropout rate in the readout.
+        null: add a NULL source position with a learned vector, for words without a source word. It is the
+            last position of all distributions, also of posterior scores, which then have S + 1 columns.
         ignore_index: gold words with this number are padding.
-        label_smoothing: share of the target distribution that is spread over all words (objectives that
-            are linear in the log-likelihood).
-        unpredicted: a word that never is a target, and gets no share of it.
-        warm_up_steps: steps of soft attention before the objective; "auto": until alignments have
-            formed. The module counts its own calls in training mode.
-        kl_weight: weight of the divergence.
+        label_smoothing: share of the target distribution that is spread over all words. Only for
+            objectives that are linear in the log-likelihood (not marginal, rws, iwae and vimco).
+        unpredicted: a word that never is a target and gets no share of it (the padding word, say).
+        warm_up_steps: training steps of soft attention before the objective; "auto": until alignments
+            have formed. The module counts its own calls in training mode.
+        kl_weight: weight of the KL divergence.
         entropy_weight: weight of the prior's entropy, added to the bound.
-        refine: refines posterior scores by gradient steps (`Refinement`).
-        chunk_logits: logits that are held at a time.
-        settings: those of estimators by name, see `Settings`: samples=5, temperature=0.5, ...
+        refine: refines posterior scores by gradient steps, see `Refinement`.
+        chunk_logits: number of logits that are held in memory at a time.
+        settings: settings of the estimator by name, see `Settings`: samples=5, temperature=0.5, ...
 
     Raises:
         ValueError: names the argument that is wrong.
@@ -163,11 +178,19 @@ class LatentAttention(nn.Module):
         return layer
 
     def use_output_layer(self, layer: nn.Linear) -> None:
-        """Use an output layer that belongs to another module, which saves and trains it."""
+        """Use an output layer that belongs to another module, which saves and trains it.
+
+        Args:
+            layer: D -> V. It is not registered as a submodule here.
+        """
         self._output = [layer]
 
     def schedule(self, schedule: Schedule) -> None:
-        """Have the caller drive the schedule of the objective, by `scheduled.step` and `scheduled.watch`."""
+        """Let the caller drive the schedule of the objective, by `scheduled.step` and `scheduled.watch`.
+
+        Args:
+            schedule: replaces the one of `warm_up_steps` and `kl_weight`.
+        """
         self.scheduled, self.start = ScheduledObjective(self.objective, schedule), None
 
     def prepare(self, memory: Tensor, padding: Tensor | None = None) -> Memory:
@@ -185,7 +208,7 @@ class LatentAttention(nn.Module):
         return Memory(memory, padding, self.score.keys(memory), null=self.null is not None)
 
     def step(self, queries: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Attend, without words: for decoders that feed the context back.
+        """The prior and its expected context, for decoders that feed the context back (input feeding).
 
         Args:
             queries: N x Q x D, or N x D for one query per sentence.
@@ -212,20 +235,21 @@ class LatentAttention(nn.Module):
         prior: Tensor | None = None,
         contexts: Tensor | None = None,
     ) -> Outcome:
-        """The loss of a batch, and what to report of it.
+        """Loss and statistics of a batch.
 
         Args:
-            queries: *B x T x D.
-            memory: *B x S x M, or what `prepare` gave.
-            gold: the words to predict, *B x T; `ignore_index` where there is none.
-            memory_padding: True where a source position is padding, *B x S; default: nowhere.
-            posterior: scores (unnormalised log probabilities) of an inference network, *B x T x S.
-            prior: scores, if `step` has computed them, *B x T x S.
-            contexts: expected contexts, if `step` has computed them, *B x T x M.
+            queries: states of the decoder, ``*B x T x D``.
+            memory: ``*B x S x M``, or the result of `prepare`.
+            gold: the words to predict, ``*B x T``; `ignore_index` where there is none.
+            memory_padding: True where a source position is padding, ``*B x S``; default: nowhere.
+            posterior: scores (unnormalised log probabilities) of an inference network, ``*B x T x S``.
+                Objectives without a posterior ignore it.
+            prior: scores from `step`, ``*B x T x S``; default: computed from queries and memory.
+            contexts: expected contexts from `step`, ``*B x T x M``.
 
         Raises:
-            ValueError: names the argument that is wrong. On a GPU, values are looked at in the first ten
-                calls only, since that makes the CPU wait; shapes always are.
+            ValueError: names the argument that is wrong. Shapes are always checked. Values are checked
+                in every call on a CPU, and in the first ten calls on a GPU, where checks are slow.
         """
         given = self._batch(queries, memory, gold, memory_padding, posterior, prior, contexts)
         if self.objective.has_posterior and given.posterior is None:
@@ -236,7 +260,7 @@ class LatentAttention(nn.Module):
         return outcome
 
     def evaluate(self, positions: Positions) -> Outcome:
-        """The loss of some positions, as the schedule stands."""
+        """Loss and statistics of positions that the caller has made, at the present step of the schedule."""
         loss, report = self.scheduled(positions, self.emitter(self.label_smoothing))
         return Outcome(loss, report, len(positions))
 
@@ -251,13 +275,14 @@ class LatentAttention(nn.Module):
         prior: Tensor | None = None,
         contexts: Tensor | None = None,
     ) -> Tensor:
-        """Log probabilities of all words, the prior alone deciding: *B x T x V. No gradient.
+        """Log probabilities of all words under the prior, ``*B x T x V``. No gradient.
 
         Args:
-            queries: *B x T x D.
-            memory: *B x S x M, or what `prepare` gave.
-            memory_padding: *B x S.
-            mixture: what is mixed; default: what suits the objective.
+            queries: ``*B x T x D``.
+            memory: ``*B x S x M``, or the result of `prepare`.
+            memory_padding: ``*B x S``.
+            mixture: which alignments are mixed: `Exact`, `KMax`, `SoftContext` or `Samples`; default:
+                `SoftContext` for soft attention, `Samples` for relaxed attention, else `Exact`.
             prior: see `forward`.
             contexts: see `forward`.
         """
@@ -279,10 +304,10 @@ class LatentAttention(nn.Module):
         prior: Tensor | None = None,
         contexts: Tensor | None = None,
     ) -> Inference:
-        """Prior, posteriors, bounds and mixtures of given words, each computed when it is asked for.
+        """Prior, posteriors, bounds and likelihoods of given words, each computed on first access.
 
-        The arguments are those of `forward`. ``infer(...).positions.spread(values)`` brings values of
-        the real positions back to N x T.
+        The arguments are those of `forward`. ``infer(...).positions.spread(values)`` turns values of the
+        real positions (R x ...) into a padded batch (N x T x ...).
         """
         positions = self._batch(queries, memory, gold, memory_padding, posterior, prior, contexts)
         return self.inference(positions)
@@ -293,11 +318,11 @@ class LatentAttention(nn.Module):
         return candidate_states(self.readout, positions, candidates), log_weights
 
     def inference(self, positions: Positions, every_word: bool = False) -> Inference:
-        """Beliefs about some positions."""
+        """`Inference` for positions that the caller has made."""
         return Inference(positions, self.emitter(), self.objective, every_word=every_word)
 
     def emitter(self, label_smoothing: float = 0.0) -> Emitter:
-        """f, with the parameters of now."""
+        """f(x, z) with the present parameters: readout and output layer."""
         layer = self.output_layer
         bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
         output = OutputLayer(layer.weight, bias, label_smoothing, self.unpredicted, self._workspace)

@@ -31,13 +31,19 @@ class Expected(NamedTuple):
 
 
 class Baseline(nn.Module):
-    """Base class.
+    """Base class of baselines: the log-likelihood that is expected at a position, whatever is drawn.
+
+    The gradient of a draw z is weighted by l_z - B. The nearer B is to the mean of l, the smaller is the
+    variance of that gradient; its mean does not depend on B, since B does not depend on the draw.
+
+    >>> list(BASELINES)  # the names for LatentAttention(..., baseline=name)
+    ['soft', 'average', 'learned', 'none']
 
     Args:
         query_size: D.
 
     Attributes:
-        follows: it learns from what it sees, and so should see the warm-up, too.
+        follows: whether the baseline learns from past batches, so that it is also updated in the warm-up.
     """
 
     follows: ClassVar[bool] = False
@@ -50,11 +56,16 @@ class Baseline(nn.Module):
         raise NotImplementedError
 
     def loss(self, values: Tensor, target: Tensor) -> Tensor | None:
-        """What to minimise at each position so as to expect the target, R; None where nothing is learned."""
+        """The loss of the baseline itself at each position, R; None for a baseline without parameters.
+
+        Args:
+            values: what `forward` gave, R.
+            target: the log-likelihood (or bound) that was found, R.
+        """
         return None
 
     def update(self, target: Tensor) -> None:
-        """Take note of what should have been expected: the mean over positions, a scalar."""
+        """Update running statistics with the mean of the targets over the positions of a batch, a scalar."""
 
 
 def _zeros(positions: Positions, emitter: Emitter) -> Tensor:
@@ -63,7 +74,14 @@ def _zeros(positions: Positions, emitter: Emitter) -> Tensor:
 
 @BASELINES.register("soft")
 class SoftBaseline(Baseline):
-    """log f(x, E_p[z])."""
+    """B = log f(x, E_p[z]), the log-likelihood of soft attention: the paper's baseline.
+
+    It is computed for each position, without a graph, at the cost of one more candidate.
+
+    >>> attention = LatentAttention(8, 6, words=20, objective="variational", estimator="sample")
+    >>> isinstance(attention.objective.baseline, SoftBaseline)  # the default
+    True
+    """
 
     def forward(self, positions: Positions, emitter: Emitter) -> Expected:
         """See the base class."""
@@ -73,7 +91,12 @@ class SoftBaseline(Baseline):
 
 @BASELINES.register("average")
 class AverageBaseline(Baseline):
-    """A running average.
+    """B is a running average of the log-likelihoods of past batches.
+
+    >>> baseline = AverageBaseline()
+    >>> baseline.update(torch.tensor(-2.0))
+    >>> baseline.average  # 0.9 of the old value and 0.1 of the new one
+    tensor(-0.2000)
 
     Attributes:
         average: a buffer, which is saved with the model.
@@ -99,9 +122,14 @@ class AverageBaseline(Baseline):
 
 @BASELINES.register("learned")
 class LearnedBaseline(AverageBaseline):
-    """A running average plus a small network on the query, trained by least squares.
+    """B is a running average plus a small network on the query, trained by least squares (NVIL).
 
-    No gradient goes from the network to the query, nor from the bound to the network.
+    No gradient goes from the network to the query, nor from the bound to the network. Its parameters are
+    among those of `LatentAttention`, so that the model's optimiser trains them.
+
+    >>> attention = LatentAttention(8, 6, words=20, estimator="sample", baseline="learned")
+    >>> [name for name, _ in attention.objective.baseline.named_parameters()]
+    ['network.0.weight', 'network.0.bias', 'network.2.weight', 'network.2.bias']
     """
 
     def __init__(self, query_size: int = 0) -> None:

@@ -24,7 +24,14 @@ MOST_LOG_CONCENTRATION = 10.0
 
 
 class Categorical:
-    """One source position out of the real ones.
+    """A distribution over single source positions: p(z = i) = softmax_i(score).
+
+    >>> p = Categorical(torch.tensor([2.0, 0.0, 1.0]), padding=torch.tensor([False, False, True]))
+    >>> p.probs, p.entropy()
+    (tensor([0.8808, 0.1192, 0.0000]), tensor(0.3653))
+    >>> q = Categorical(torch.tensor([0.0, 0.0, 0.0]), padding=torch.tensor([False, False, True]))
+    >>> q.kl(p)
+    tensor(0.4338)
 
     Args:
         scores: unnormalised log probabilities, ... x S.
@@ -135,6 +142,10 @@ class Categorical:
 class Sparse(Categorical):
     """A categorical distribution given by its probabilities, most of them exactly zero.
 
+    >>> q = Sparse(torch.tensor([0.75, 0.0, 0.25]))
+    >>> q.support, q.entropy()
+    (tensor([ True, False,  True]), tensor(0.5623))
+
     Args:
         probs: ... x S, each row sums to one.
     """
@@ -151,7 +162,13 @@ class Sparse(Categorical):
 
 
 class Mixing:
-    """A distribution over mixtures z of the real positions: z_i >= 0, sum_i z_i = 1.
+    """Base class of distributions over mixtures z of source positions: z_i >= 0, sum_i z_i = 1.
+
+    Relaxed attention has such a distribution as prior and as posterior; a word is emitted from the
+    mixture sum_i z_i x_i of the memory vectors.
+
+    >>> list(RELAXED)  # the names for LatentAttention(..., objective="relaxed", relaxed=name)
+    ['dirichlet', 'logistic_normal', 'concrete']
 
     Args:
         scores: ... x S; minus infinity where padded.
@@ -209,7 +226,14 @@ RELAXED: Registry[type[Mixing]] = Registry("relaxed distribution")
 
 @RELAXED.register("dirichlet")
 class Dirichlet(Mixing):
-    """A mixture of the real positions.
+    """z ~ Dirichlet(alpha) with concentrations alpha_i = exp(score_i), so that E[z] = softmax(score).
+
+    >>> p = Dirichlet(torch.tensor([1.0, 0.0, float("-inf")]))  # the last position is padding
+    >>> p.probs
+    tensor([0.7311, 0.2689, 0.0000])
+    >>> z = p.rsample()
+    >>> z.shape, float(z[2])
+    (torch.Size([3]), 0.0)
 
     Args:
         scores: log concentrations, ... x S; minus infinity where padded. They are kept within
@@ -296,7 +320,12 @@ class Dirichlet(Mixing):
 class LogisticNormal(Mixing):
     """z = softmax(u) with u ~ N(score, scale^2) (Aitchison and Shen, 1980).
 
-    softmax forgets what is added to all of u, so densities and divergences are those of u minus its mean.
+    A constant that is added to all of u does not change softmax(u), so densities and divergences are those
+    of u minus its mean. The KL divergence has a closed form.
+
+    >>> p, q = LogisticNormal(torch.tensor([1.0, 0.0])), LogisticNormal(torch.tensor([0.0, 0.0]))
+    >>> q.kl(p)  # the difference of scores minus its mean is (-0.5, 0.5)
+    tensor(0.2500)
 
     Args:
         scores: the means of u, ... x S; minus infinity where padded.
@@ -324,7 +353,7 @@ class LogisticNormal(Mixing):
         return torch.softmax(self.scores + self.scale * torch.randn_like(self.scores), dim=-1)
 
     def kl(self, other: "LogisticNormal") -> Tensor:
-        """|| d - mean d ||^2 / (2 scale^2) with d the difference of scores; both have the same scale."""
+        """sum_i (d_i - mean d)^2 / (2 scale^2), with d the difference of scores; both have the same scale."""
         return self._centred_square(_finite(self.scores) - _finite(other.scores)) / (2 * self.scale**2)
 
 
@@ -332,11 +361,15 @@ class LogisticNormal(Mixing):
 class Concrete(Mixing):
     """z = softmax((score + g) / t), g Gumbel noise (Maddison et al., 2017; Jang et al., 2017).
 
-    The divergence has no closed form; `kl` estimates it by one draw.
+    The KL divergence has no closed form; `kl` estimates it without bias by one draw.
+
+    >>> q = Concrete(torch.zeros(1000, 2), temperature=0.1)
+    >>> bool((q.rsample().amax(-1) > 0.9).float().mean() > 0.7)  # most draws are nearly one position
+    True
 
     Args:
         scores: ... x S; minus infinity where padded.
-        temperature: t.
+        temperature: t, above 0; the smaller, the nearer are draws to one position.
     """
 
     def __init__(self, scores: Tensor, temperature: float = 0.5) -> None:

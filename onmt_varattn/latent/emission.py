@@ -57,12 +57,18 @@ def candidate_states(readout: Readout, positions: Positions, candidates: Candida
 
 @dataclass
 class Emitter:
-    """A readout and an output layer, for one batch.
+    """f(x, z): word likelihoods from positions and alignments, by a readout and an output layer.
+
+    >>> attention = LatentAttention(8, 6, words=20)
+    >>> positions = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,))).positions
+    >>> candidates = Candidates(index=torch.zeros(4, 1, dtype=torch.long))  # the first source position
+    >>> attention.emitter().log_likelihood(positions, candidates).log_likelihood.shape
+    torch.Size([4, 1])
 
     Attributes:
         readout: from queries and contexts to states.
         output: from states to words.
-        chunk_logits: logits that are held at a time.
+        chunk_logits: number of logits that are held in memory at a time.
     """
 
     readout: Readout
@@ -70,7 +76,7 @@ class Emitter:
     chunk_logits: int = CHUNK_LOGITS
 
     def cells(self, positions: Positions, candidates: Candidates) -> Cells:
-        """What to compute for the real candidates."""
+        """The real (position, candidate) pairs with the projections that their states are made of."""
         pairs = Pairs.of(candidates, len(positions), positions.queries.device)
         queries, contexts, which = _parts(self.readout, positions, candidates, few=True)
         chosen = which[pairs.position, pairs.candidate]

@@ -40,16 +40,23 @@ Mix = Callable[[Tensor], Tensor]
 
 @dataclass
 class Settings:
-    """Settings of estimators; each has its use for some of them.
+    """Settings of estimators. An estimator uses those that are meant for it and ignores the others.
+
+    >>> Settings(samples=5).temperature
+    0.5
+    >>> attention = LatentAttention(8, 6, words=20, estimator="rloo", samples=8)
+    >>> attention.objective.estimator.settings.samples
+    8
 
     Attributes:
-        samples: draws per position.
-        top: alignments that sum_and_sample sums exactly.
-        temperature: of relaxed draws (gumbel, rebar, concrete).
-        hard_gumbel: straight-through draws (gumbel).
-        reward_weight: weight of the sampled gradient (sample).
-        sparse: function from scores to sparse probabilities (sparse): entmax15 or sparsemax.
-        relaxed: the distribution over mixtures (relaxed attention): dirichlet, logistic_normal, concrete.
+        samples: draws per position (sample, rloo, gumbel, rws, iwae, vimco, relaxed attention).
+        top: alignments that are summed exactly (sum_and_sample).
+        temperature: temperature of relaxed draws (gumbel, rebar, concrete).
+        hard_gumbel: use straight-through draws (gumbel).
+        reward_weight: weight of the sampled gradient (sample, rloo); other values than 1 are biased.
+        sparse: function from scores to sparse probabilities (sparse): "entmax15" or "sparsemax".
+        relaxed: the distribution over mixtures (relaxed attention): "dirichlet", "logistic_normal" or
+            "concrete".
     """
 
     samples: int = 1
@@ -62,7 +69,12 @@ class Settings:
 
 
 class Estimate(NamedTuple):
-    """A bound at each position."""
+    """A bound at each of R positions.
+
+    >>> known = torch.tensor([-1.5])
+    >>> Estimate(surrogate=known, bound=known, log_likelihood=known, kl=torch.zeros(1)).reward is None
+    True
+    """
 
     surrogate: Tensor  # R, to be differentiated
     bound: Tensor  # R, its value
@@ -73,7 +85,28 @@ class Estimate(NamedTuple):
 
 
 class Estimator(nn.Module):
-    """Base class: expectations under a categorical q, KL(q, p) in closed form."""
+    """Base class: which alignments are computed, and the gradient that is made of them.
+
+    By default q is categorical and KL(q, p) is in closed form, so that a subclass defines `candidates` and
+    `expectation` only. Subclasses are found by name in `ESTIMATORS`.
+
+    >>> l, q = torch.tensor([[-1.0, -2.0]]), Categorical(torch.zeros(1, 2))  # R x S
+    >>> enum = ESTIMATORS["enum"]()
+    >>> surrogate, value, reward = enum.expectation(l, q, candidates=None, baseline=None)
+    >>> value  # E_q[l]
+    tensor([-1.5000])
+
+    Args:
+        settings: number of samples, temperature and others.
+
+    Attributes:
+        draws: whether the number of samples is a setting.
+        needs_baseline: whether rewards are compared with a baseline.
+        linear: whether the bound is linear in l and has a KL term: whether label smoothing and a KL
+            weight make sense.
+        fewest_samples: the smallest number of samples.
+        usual_samples: the default number of samples.
+    """
 
     draws: ClassVar[bool] = False  # has a number of samples
     needs_baseline: ClassVar[bool] = False
@@ -90,13 +123,29 @@ class Estimator(nn.Module):
         return Categorical(scores)
 
     def candidates(self, q: Any, mix: Mix) -> Candidates:
-        """The alignments to look at."""
+        """The alignments whose likelihood is computed.
+
+        Args:
+            q: the posterior of R positions (the prior for objectives without a posterior).
+            mix: turns weights over source positions into contexts, R x S -> R x M, with gradient.
+        """
         raise NotImplementedError
 
     def expectation(
         self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The expectation of l (R x K) under q: surrogate R, value R, reward R x K."""
+        """The expectation of l under q.
+
+        Args:
+            l: log-likelihood of the gold word under each candidate, R x K, with gradient.
+            q: the posterior.
+            candidates: what `candidates` gave, for the same positions.
+            baseline: B, R, without gradient.
+
+        Returns:
+            The surrogate, whose gradient is the (estimated) gradient of the expectation, R; the value of
+            the expectation, R; and the rewards l - B, R x K, or None if there are none.
+        """
         raise NotImplementedError
 
     def estimate(

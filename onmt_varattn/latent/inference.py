@@ -14,9 +14,22 @@ from onmt_varattn.latent.positions import Positions
 
 @dataclass
 class Inference:
-    """Beliefs about R positions. Nothing is computed before it is asked for.
+    """Prior, posteriors, bounds and likelihoods at R positions, each computed on first access.
 
-    With `every_word` mixtures have the log probabilities of all words, R x V.
+    >>> attention = LatentAttention(8, 6, words=20, objective="marginal")
+    >>> found = attention.infer(torch.randn(3, 4, 8), torch.randn(3, 5, 6), torch.randint(20, (3, 4)))
+    >>> found.prior.probs.shape  # 3 sentences of 4 words: R = 12
+    torch.Size([12, 5])
+    >>> found.positions.spread(found.exact_posterior.argmax()).shape
+    torch.Size([3, 4])
+    >>> found.mixture(KMax(2)).log_marginal.shape
+    torch.Size([12])
+
+    Attributes:
+        positions: the R real target positions.
+        emitter: readout and output layer.
+        objective: what the model was trained with.
+        every_word: whether mixtures have the log probabilities of all words, R x V.
     """
 
     positions: Positions

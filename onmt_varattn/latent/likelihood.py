@@ -68,6 +68,10 @@ class OutputLayer:
     With label smoothing e the target distribution has 1 - e on the gold word and shares e among
     all other words but `unpredicted`; l is the negative cross-entropy to it.
 
+    >>> output = OutputLayer(torch.zeros(10, 4), torch.zeros(10))  # ten equally likely words
+    >>> output.gold(torch.randn(2, 4), torch.tensor([3, 7])).log_likelihood  # -log 10
+    tensor([-2.3026, -2.3026])
+
     All logits are computed in one workspace. Its rows begin at multiples of 16 numbers, which matrix
     products are a third faster with, unless the vocabulary is so small that this would be a waste.
 
@@ -233,9 +237,19 @@ class _Gold(torch.autograd.Function):
 
 @dataclass
 class Candidates:
-    """The alignments that are looked at: K per position, of which some may be padding.
+    """The alignments whose likelihood is computed: K per position, of which some may be padding.
 
-    Either single source positions (`index`) or contexts of any kind (`contexts`).
+    They are either single source positions (`index`) or contexts of any kind (`contexts`).
+
+    >>> index, real = torch.tensor([[0, 2], [1, 0]]), torch.tensor([[True, True], [True, False]])
+    >>> Candidates(index=index, real=real).rows(slice(1, 2)).index  # those of the second position
+    tensor([[1, 0]])
+
+    Attributes:
+        index: source positions, R x K.
+        real: False where a candidate is padding, R x K; None: all are real.
+        contexts: context vectors, R x K x M.
+        drawn: the source position that contexts were made of, R x 1, where there is one.
     """
 
     index: Tensor | None = None  # R x K
@@ -321,10 +335,20 @@ class Cells:
 def log_likelihood(output: OutputLayer, cells: Cells, chunk_logits: int = CHUNK_LOGITS) -> Words:
     """l of every candidate, R x K, with gradient (zero where a candidate is padding).
 
+    Logits are computed in chunks, are not kept, and are computed again in the backward pass.
+
+    >>> attention = LatentAttention(8, 6, words=20, objective="marginal")
+    >>> found = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,)))
+    >>> candidates, log_p = Exact().candidates(found.positions)  # every source position
+    >>> emitter = attention.emitter()
+    >>> l = log_likelihood(emitter.output, emitter.cells(found.positions, candidates)).log_likelihood
+    >>> torch.allclose((log_p + l).logsumexp(1), found.enumerated.log_marginal)
+    True
+
     Args:
-        output: W and b.
-        cells: what to compute.
-        chunk_logits: how many logits to hold at a time, at least those of one position.
+        output: the output layer.
+        cells: the (position, candidate) pairs, from `Emitter.cells`.
+        chunk_logits: number of logits that are held in memory at a time, at least those of one position.
     """
 
     def words(queries: Tensor, contexts: Tensor, part: slice, position: Tensor, gold: Tensor) -> Words:
@@ -404,7 +428,14 @@ def maximise(
 
 
 class Marginals(NamedTuple):
-    """What a mixture over candidates says about words, above all the gold ones. No gradients."""
+    """Word likelihoods under a mixture of candidates. No gradients.
+
+    >>> attention = LatentAttention(8, 6, words=20)
+    >>> found = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,)))
+    >>> marginals = found.mixture(Exact())
+    >>> marginals.log_marginal.shape, marginals.log_likelihood.shape
+    (torch.Size([4]), torch.Size([4, 5]))
+    """
 
     log_marginal: Tensor  # R, log sum_k w_k exp(l_k)
     log_likelihood: Tensor  # l, R x K, zero where a candidate is padding

@@ -10,7 +10,15 @@ from onmt_varattn.latent.readout import Readout
 
 @dataclass
 class Memory:
-    """The source positions of N sentences.
+    """The source positions of N sentences, with projections that all queries share.
+
+    >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, null=True)
+    >>> memory = attention.prepare(torch.randn(3, 5, 6))
+    >>> memory.sentences, memory.width  # five positions and NULL
+    (3, 6)
+    >>> context, scores = attention.step(torch.randn(3, 8), memory)
+    >>> context.shape, scores.shape
+    (torch.Size([3, 6]), torch.Size([3, 6]))
 
     Attributes:
         vectors: x, N x S x M. With a NULL position it is the last one.

@@ -26,18 +26,25 @@ SAMPLES = 10  # of a prior over mixtures, unless somebody says otherwise
 
 
 class Mixture:
-    """Base class.
+    """Base class: which alignments are mixed at test time, under the prior.
+
+    >>> attention = LatentAttention(8, 6, words=20, objective="variational")
+    >>> attention.objective.mixture()  # the default of this objective
+    Exact()
+    >>> queries, memory = torch.randn(4, 8), torch.randn(5, 6)
+    >>> attention.log_probs(queries, memory, mixture=KMax(2)).exp().sum(-1)
+    tensor([1.0000, 1.0000, 1.0000, 1.0000])
 
     Attributes:
-        name: what the mixture is called in reports: "soft", "exact", "kmax5", "samples".
-        enumerates: whether every alignment is looked at.
+        name: name of the mixture in reports: "soft", "exact", "kmax5", "samples".
+        enumerates: whether the likelihood of every alignment is computed.
     """
 
     enumerates: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
-        """See above."""
+        """Name of the mixture in reports."""
         raise NotImplementedError
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
@@ -52,7 +59,11 @@ class Mixture:
 
 @dataclass(frozen=True)
 class SoftContext(Mixture):
-    """The expected context, as if it were one alignment."""
+    """The expected context E_p[x_z], as if it were one alignment: soft attention.
+
+    >>> SoftContext().name
+    'soft'
+    """
 
     @property
     def name(self) -> str:
@@ -67,7 +78,11 @@ class SoftContext(Mixture):
 
 @dataclass(frozen=True)
 class Exact(Mixture):
-    """Every source position, with its probability."""
+    """Every source position, weighted by its probability.
+
+    >>> Exact().name, Exact().enumerates
+    ('exact', True)
+    """
 
     enumerates: ClassVar[bool] = True
 
@@ -109,11 +124,16 @@ class KMax(Mixture):
 
 @dataclass(frozen=True)
 class Samples(Mixture):
-    """Draws from a prior over mixtures of positions, equally weighted.
+    """Draws from a prior over mixtures of positions, equally weighted: for relaxed attention.
+
+    >>> attention = LatentAttention(8, 6, words=20, objective="relaxed")
+    >>> queries, memory = torch.randn(4, 8), torch.randn(5, 6)
+    >>> attention.log_probs(queries, memory, mixture=Samples(20, Dirichlet)).shape
+    torch.Size([4, 20])
 
     Attributes:
-        samples: K.
-        distribution: the prior that scores stand for.
+        samples: number of draws.
+        distribution: from scores to the prior: `Dirichlet`, `LogisticNormal` or `Concrete`.
     """
 
     samples: int = SAMPLES

@@ -56,15 +56,26 @@ class Loss:
 
 
 class Objective(nn.Module):
-    """Base class: a bound on the log-likelihood, by way of an estimator.
+    """Base class: what is maximised, usually a bound on the log-likelihood. Found by name in `OBJECTIVES`.
+
+    >>> objective = OBJECTIVES["marginal"](ESTIMATORS["enum"]())
+    >>> attention = LatentAttention(8, 6, words=20)
+    >>> found = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,)))
+    >>> outcome = objective(found.positions, attention.emitter())  # R = 4 positions
+    >>> torch.allclose(outcome.loss, -found.enumerated.log_marginal.sum())
+    True
 
     Args:
-        estimator: how expectations are taken.
-        baseline: what rewards are compared with; default: nothing.
+        estimator: how its expectation is computed.
+        baseline: what rewards are compared with; default: zero.
         entropy_weight: weight of the prior's entropy, added to the bound.
         refine: improves posterior scores given l and the prior (stochastic variational inference).
 
     Attributes:
+        estimators: from the names that users give to names in `ESTIMATORS`; the first is the default.
+        has_posterior: whether there is a posterior besides the prior.
+        natural: name of the mixture that suits the objective at test time.
+        linear: whether it is linear in l, so that smoothed labels make sense.
         fused: differentiate inside the chunks of the output layer (`likelihood.maximise`). An objective
             that is not a sum over positions sets it to False.
     """
@@ -87,7 +98,13 @@ class Objective(nn.Module):
         self.entropy_weight, self.refine = entropy_weight, refine
 
     def forward(self, positions: Positions, emitter: Emitter, kl_weight: float = 1.0) -> Loss:
-        """The loss over all positions, and what to report of it."""
+        """The loss, summed over all positions, with statistics.
+
+        Args:
+            positions: R target positions with their prior and posterior scores.
+            emitter: readout and output layer.
+            kl_weight: weight of the KL divergence in the gradient; the reported bound has weight 1.
+        """
         candidates = self.candidates(positions)
         expected = self.baseline(positions, emitter)
         rows = [expected.values, positions.prior]
@@ -142,15 +159,15 @@ class Objective(nn.Module):
         return Categorical(scores)
 
     def mixture(self, samples: int = SAMPLES) -> Mixture:
-        """What is mixed at test time unless somebody says otherwise.
+        """The default mixture at test time.
 
         Args:
-            samples: draws, where they are needed.
+            samples: number of draws (relaxed attention).
         """
         return named(self.natural, Samples(samples, self.prior))
 
     def candidates(self, positions: Positions) -> Candidates:
-        """The alignments to look at."""
+        """The alignments whose likelihood is computed; by default the estimator's."""
         if positions.posterior is None or not self.has_posterior:
             q = self.prior(positions.prior)
         else:

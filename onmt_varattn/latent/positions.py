@@ -11,7 +11,16 @@ from onmt_varattn.latent.memory import Memory
 
 @dataclass
 class Positions:
-    """R target positions, in the order of time, then of sentences.
+    """R real target positions of a batch, in the order of time, then of sentences.
+
+    >>> attention = LatentAttention(8, 6, words=20)
+    >>> gold = torch.tensor([[4, 7, 1], [2, -100, -100]])  # the second sentence has one word
+    >>> positions = attention.infer(torch.randn(2, 3, 8), torch.randn(2, 5, 6), gold).positions
+    >>> len(positions), positions.gold
+    (4, tensor([4, 2, 7, 1]))
+    >>> positions.spread(positions.gold, fill=-100)
+    tensor([[   4,    7,    1],
+            [   2, -100, -100]])
 
     Attributes:
         queries: R x D.
@@ -21,7 +30,7 @@ class Positions:
         memory: of all N sentences.
         sentence: the sentence that a position belongs to, R.
         step: its number within the sentence, R.
-        steps: T, more than any of them.
+        steps: T, the number of steps of the padded batch.
         gold: the words to predict, R.
     """
 
@@ -99,17 +108,21 @@ def uniform_entropy(scores: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
-    """What a target position tells of the source position that it is aligned with, in nats: R.
+    """Mutual information of target and source positions within a sentence, in nats: R.
 
-        I = H(mean_j p_j) - mean_j H(p_j)  over the positions j of a sentence
+    I = H(mean_j p_j) - mean_j H(p_j), over the positions j of a sentence; every row of a sentence has the
+    same mean and its own entropy, so that the mean over its rows is I. I is 0 if all positions have the
+    same distribution, be it uniform or one source position for all of them, and near log S if each has a
+    source position of its own. Where sentences are single positions, as questions about an image are, the
+    value is log S - H(p), the distance from uniform.
 
-    It is 0 if all positions have the same distribution, be it uniform or one source position for all of
-    them, and near log S if each has a source position of its own. Summed over a sentence's rows it is the
-    sentence's information times its length. Where sentences are single positions, as questions about an
-    image are, there is nothing to compare, and it is how far from uniform they are: log S - H(p).
+    >>> attention = LatentAttention(8, 6, words=20)
+    >>> found = attention.infer(torch.randn(1, 3, 8), torch.randn(1, 3, 6), torch.randint(20, (1, 3)))
+    >>> mutual_information(found.positions, torch.eye(3))  # one source position each: log 3
+    tensor([1.0986, 1.0986, 1.0986])
 
     Args:
-        positions: where the rows belong.
+        positions: the positions that the rows belong to.
         probs: distributions over source positions, R x S.
     """
     probs = probs.to(torch.promote_types(probs.dtype, torch.float32))

@@ -17,12 +17,17 @@ READOUTS: Registry[type["Readout"]] = Registry("readout")
 
 
 class Readout(nn.Module):
-    """Base class. The state is as wide as the query.
+    """Base class of readouts: the network between attention and output layer. The state has size D.
+
+    >>> readout = READOUTS["additive"](query_size=4, context_size=6)
+    >>> parts = readout.project_query(torch.randn(3, 1, 4)), readout.project_context(torch.randn(3, 5, 6))
+    >>> readout(*parts).shape  # three queries with five contexts each
+    torch.Size([3, 5, 4])
 
     Args:
         query_size: D, also the size of the state.
         context_size: M.
-        dropout: rate of dropout on the state, or inside of the network.
+        dropout: dropout rate on the state, or inside the network.
     """
 
     def __init__(self, query_size: int, context_size: int, dropout: float = 0.0) -> None:
@@ -42,7 +47,7 @@ class Readout(nn.Module):
         raise NotImplementedError
 
     def combining_parameters(self) -> list[nn.Parameter]:
-        """The parameters that `forward` itself uses."""
+        """The parameters that `forward` uses, as opposed to the projections."""
         return []
 
 

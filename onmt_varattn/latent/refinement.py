@@ -20,12 +20,18 @@ from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical
 
 @dataclass(frozen=True)
 class Refinement:
-    """Gradient ascent on the posterior's scores.
+    """Gradient ascent on the bound by the posterior's scores: for ``LatentAttention(..., refine=...)``.
+
+    >>> l, prior = torch.tensor([[-3.0, -1.0]]), torch.zeros(1, 2)
+    >>> refine = Refinement(steps=200, rate=1.0, flat=True)
+    >>> refine(torch.zeros(1, 2), l, prior).softmax(-1)  # the true posterior, softmax(l + log p)
+    tensor([[0.1192, 0.8808]])
 
     Args:
-        steps: how many.
-        rate: the step size.
-        flat: start from a uniform posterior, and let no gradient through.
+        steps: number of gradient steps.
+        rate: step size.
+        flat: start from a uniform posterior and let no gradient through (SVI); otherwise start from the
+            given scores and differentiate the steps (semi-amortised).
     """
 
     steps: int
@@ -33,7 +39,13 @@ class Refinement:
     flat: bool
 
     def __call__(self, scores: Tensor, l: Tensor, prior: Tensor) -> Tensor:
-        """Better scores: R x S each; `l` is of every alignment and has no gradient."""
+        """Refined scores, R x S.
+
+        Args:
+            scores: of the inference network, R x S.
+            l: log-likelihood of the gold word under every alignment, R x S, without gradient.
+            prior: scores, minus infinity where padded, R x S.
+        """
         padding = prior == MINUS_INFINITY
         target = (l + Categorical(prior.detach()).log_probs).masked_fill(padding, 0.0)
         u = torch.zeros_like(scores) if self.flat else scores

@@ -21,14 +21,18 @@ WARM_UPS: dict[str, type[Objective]] = {"soft": Soft, "hard": Hard, "marginal": 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What changes in the course of training.
+    """What changes in the course of training: warm-up, KL weight, temperature.
+
+    >>> schedule = Schedule(warm_up_steps=500, kl_warm_up_steps=1000)
+    >>> schedule.kl_weight_at(250)  # steps after the warm-up
+    0.25
 
     Attributes:
         warm_up_steps: steps of the warm-up; None: until alignments have formed.
-        kl_weight: weight of the divergence.
-        kl_warm_up_steps: steps after the warm-up over which it grows from 0.
-        temperature: of relaxed draws, at the first step.
-        least_temperature: after `anneal_steps`.
+        kl_weight: weight of the KL divergence.
+        kl_warm_up_steps: steps after the warm-up over which the weight grows from 0.
+        temperature: temperature of relaxed draws at the first step.
+        least_temperature: temperature after `anneal_steps`.
         anneal_steps: steps over which the temperature falls linearly.
         warm_up_objective: what is trained first: "soft", "hard" or "marginal".
     """
@@ -42,25 +46,38 @@ class Schedule:
     warm_up_objective: str = "soft"
 
     def kl_weight_at(self, steps: int) -> float:
-        """The weight, so many steps after the warm-up: grows linearly from 0."""
+        """The KL weight at a number of steps after the warm-up: grows linearly from 0."""
         if not self.kl_warm_up_steps:
             return self.kl_weight
         return self.kl_weight * min(1.0, max(0, steps) / self.kl_warm_up_steps)
 
     def temperature_at(self, step: int) -> float:
-        """Falls linearly to the least one."""
+        """The temperature at a training step: falls linearly to the least one."""
         part = min(1.0, step / self.anneal_steps)
         return self.temperature + part * (self.least_temperature - self.temperature)
 
 
 class ScheduledObjective:
-    """An objective, after a warm-up.
+    """An objective with its schedule: a simpler objective first, then the objective itself.
+
+    `LatentAttention` has one and counts its steps. Trainers that count steps themselves call
+    `LatentAttention.schedule` and then set `step` before each training step.
+
+    >>> attention = LatentAttention(8, 6, words=20, objective="marginal")
+    >>> attention.schedule(Schedule(warm_up_steps=100))
+    >>> attention.scheduled.step = 101
+    >>> attention.scheduled.warming_up
+    False
+
+    Args:
+        objective: what is trained after the warm-up.
+        schedule: length and objective of the warm-up, weights, temperature.
 
     Attributes:
-        step: the training step, to be set before each.
+        step: the training step, counted from 1, to be set before each.
         warm_up_end: the last step of the warm-up; None while nothing has ended it yet.
         formation: how far alignments have formed; None where the end is a given step.
-        first: what is trained in the warm-up.
+        first: the objective of the warm-up.
     """
 
     def __init__(self, objective: Objective, schedule: Schedule) -> None:
@@ -84,9 +101,9 @@ class ScheduledObjective:
         return ("uniform_entropy", "prior_information", *(["posterior_information"] if of_posterior else []))
 
     def watch(self, most: float, *information: float) -> bool:
-        """Tell how far alignments were formed in the present step; ends the warm-up if they are.
+        """Record how far alignments had formed in the present step; ends the warm-up if they have.
 
-        A posterior must have followed the prior: the one of them that knows less counts.
+        A posterior must have followed the prior: the smaller of the two values counts.
 
         Args:
             most: sum of the entropies of uniform alignments over positions, in all processes.
@@ -102,10 +119,13 @@ class ScheduledObjective:
         return self.step == self.warm_up_end
 
     def validated(self, perplexity: float) -> bool:
-        """Tell a validation of the warm-up's objective; ends a warm-up that does not form alignments.
+        """Record a validation of the warm-up's objective; ends a warm-up that does not form alignments.
+
+        Args:
+            perplexity: of the validation.
 
         Returns:
-            Whether it did: the perplexity no longer falls, so waiting for longer is of no use.
+            Whether the warm-up has ended: the perplexity has not fallen for three validations.
         """
         if self.warm_up_end is not None:
             return False
@@ -133,14 +153,14 @@ class ScheduledObjective:
         )
 
     def start_state(self) -> dict[str, Any] | None:
-        """What the automatic start knows, the same in all processes; None where there is none."""
+        """State of the automatic start, the same in all processes; None without an automatic start."""
         if self.formation is None:
             return None
         validations = {"best": self._best_perplexity, "stalled": self._stalled}
         return {"end": self.warm_up_end, "validations": validations, "curve": self.formation.state_dict()}
 
     def load_start_state(self, state: dict[str, Any] | None) -> None:
-        """Go on with what `start_state` gave; nothing changes where either run has a given number of steps.
+        """Restore what `start_state` gave; no effect if either run has a given number of steps.
 
         Raises:
             ValueError: it is no such state.

@@ -20,12 +20,17 @@ SCORES: Registry[type["Score"]] = Registry("attention score")
 
 
 class Score(nn.Module):
-    """Base class.
+    """Base class of attention scores, found by name in `SCORES`.
+
+    >>> score = SCORES["mlp"](query_size=8, memory_size=6, attention_size=4)
+    >>> keys = score.keys(torch.randn(3, 5, 6))  # once per sentence
+    >>> score(torch.randn(3, 2, 8), keys).shape  # two queries per sentence
+    torch.Size([3, 2, 5])
 
     Args:
         query_size: D.
         memory_size: M.
-        attention_size: A, the size that queries and memory are compared in (mlp, scaled_dot).
+        attention_size: A, the hidden size of the score (mlp, scaled_dot).
     """
 
     def __init__(self, query_size: int, memory_size: int, attention_size: int) -> None:

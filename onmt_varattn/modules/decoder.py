@@ -24,12 +24,18 @@ from onmt_varattn.modules.recurrence import Recurrence, StackedCells
 
 @dataclass
 class State:
-    """Where a decoder stands, for N sentences of Q hypotheses each.
+    """State of an `RNNDecoder` between two words, for N sentences of Q hypotheses each.
+
+    >>> attention = LatentAttention(query_size=8, memory_size=6, words=20)
+    >>> decoder = RNNDecoder(nn.Embedding(20, 5), StackedCells("LSTM", 2, 5 + 6, 8), attention)
+    >>> state = decoder.start(attention.prepare(torch.randn(3, 4, 6)))
+    >>> [one.shape for one in state.hidden], state.context.shape
+    ([torch.Size([2, 3, 8]), torch.Size([2, 3, 8])], torch.Size([3, 6]))
 
     Attributes:
-        hidden: the RNN's states, each layers x N*Q x D.
-        context: the last one, N*Q x M; None without input feeding.
-        memory: of the N sentences.
+        hidden: states of the RNN, each layers x N*Q x D; two for an LSTM, one for a GRU.
+        context: the context that is fed back, N*Q x M; None without input feeding.
+        memory: the memory of the N sentences.
     """
 
     hidden: tuple[Tensor, ...]
@@ -39,14 +45,23 @@ class State:
 
 @dataclass
 class Trace:
-    """What a run over known words leaves behind, for N sentences of Q hypotheses each.
+    """Queries, contexts and prior scores of known words, for N sentences of Q hypotheses each.
+
+    >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
+    >>> decoder = RNNDecoder(nn.Embedding(20, 5), nn.LSTM(5, 8), attention)  # nothing is fed back
+    >>> gold = torch.randint(20, (3, 7))
+    >>> state = decoder.start(attention.prepare(torch.randn(3, 4, 6)))
+    >>> trace, _ = decoder.run(decoder.embed(gold.roll(1, 1)), state)
+    >>> outcome = attention.evaluate(trace.positions(gold, real=torch.ones(3, 7, dtype=torch.bool)))
+    >>> outcome.positions
+    21
 
     Attributes:
         queries: N*Q x T x D.
         contexts: E_p[x_z], N*Q x T x M.
         prior: scores, minus infinity where the source is padding, N*Q x T x S.
-        memory: of the N sentences.
-        posterior: scores of an inference network, like `prior`.
+        memory: the memory of the N sentences.
+        posterior: scores of an inference network, shaped like `prior`; to be set by the caller.
     """
 
     queries: Tensor
@@ -84,7 +99,7 @@ class Trace:
 
 
 class RNNDecoder(nn.Module):
-    """A decoder whose embedding, state and memory sizes are independent.
+    """An RNN decoder with latent attention; embedding, state and memory sizes are independent.
 
     >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
     >>> decoder = RNNDecoder(nn.Embedding(20, 5), StackedCells("LSTM", 1, 5 + 6, 8), attention)
@@ -94,11 +109,11 @@ class RNNDecoder(nn.Module):
     (torch.Size([3, 7, 8]), torch.Size([3, 7, 4]))
 
     Args:
-        embeddings: from words to vectors.
-        rnn: `StackedCells` that read [embedding; context], the expected context being fed back; or
-            torch.nn.LSTM or GRU, time first, over the embeddings alone.
-        attention: whose query size is that of the states, D.
-        initial: where the first state comes from: "zero", or the "encoder"'s final state.
+        embeddings: module from words to vectors.
+        rnn: `StackedCells` that read [embedding; context], for input feeding of the expected context; or
+            torch.nn.LSTM or GRU, time first, over the embeddings alone, without input feeding.
+        attention: its query size is the state size D, its memory size M.
+        initial: the first state: "zero", or the final state of the "encoder".
     """
 
     def __init__(
@@ -122,11 +137,11 @@ class RNNDecoder(nn.Module):
         return self.embeddings(words)
 
     def start(self, memory: Memory, final: tuple[Tensor, ...] | None = None) -> State:
-        """Stand before the first word.
+        """The state before the first word.
 
         Args:
-            memory: what `LatentAttention.prepare` gave.
-            final: the encoder's last states, each layers x N x M, for `initial="encoder"`.
+            memory: from `LatentAttention.prepare`.
+            final: final states of the encoder, each layers x N x M, for ``initial="encoder"``.
         """
         vectors, batch = memory.vectors, memory.sentences
         if self.bridge is None:
@@ -139,7 +154,15 @@ class RNNDecoder(nn.Module):
         return State(hidden, context, memory)
 
     def run(self, words: Tensor, state: State) -> tuple[Trace, State]:
-        """Read known words from a state on: embeddings N*Q x T x E."""
+        """Read known words, beginning with a state.
+
+        Args:
+            words: embeddings of the words before each position, N*Q x T x E.
+            state: from `start`, or from an earlier call.
+
+        Returns:
+            Queries, contexts and prior scores of all positions, and the state after the last word.
+        """
         words = words.transpose(0, 1)  # T x N*Q x E
         if not self.input_feed:
             return self._run_at_once(words, state)

@@ -20,15 +20,19 @@ DIRECTIONS = {"brnn": 2, "rnn": 1, "mean": 0}
 
 
 class Reader(nn.Module):
-    """A sentence to one vector per word: a (bidirectional) RNN over embeddings, or the embeddings alone.
+    """Reads a sentence to one vector per word: a (bidirectional) RNN, or the embeddings alone.
+
+    >>> reader = Reader("brnn", "LSTM", embedding_size=5, size=6, layers=1, dropout=0.0)
+    >>> reader(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
+    torch.Size([2, 7, 6])
 
     Args:
-        kind: brnn, rnn or mean.
-        rnn_type: LSTM or GRU.
+        kind: "brnn", "rnn" or "mean" (the embeddings alone).
+        rnn_type: "LSTM" or "GRU".
         embedding_size: E.
-        size: of a vector, both directions together.
+        size: size of the vectors, both directions together.
         layers: number of RNN layers.
-        dropout: rate of dropout between layers, and on the vectors.
+        dropout: dropout rate between layers, and on the vectors.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Reader(nn.Module):
             )
 
     def forward(self, embeddings: Tensor, lengths: Tensor) -> Tensor:
-        """N x T x E and N -> N x T x size."""
+        """Embeddings N x T x E and lengths N -> N x T x size."""
         found = embeddings.transpose(0, 1)  # T x N x E
         if self.rnn is not None:
             packed = pack_padded_sequence(found, lengths.cpu(), enforce_sorted=False)
@@ -58,7 +62,7 @@ class Reader(nn.Module):
 
 
 class Posterior(nn.Module):
-    """Scores of the posterior for every target word against every source word.
+    """Inference network for sentences: scores of every source word for every target word.
 
     >>> posterior = Posterior(source_size=4, target_size=5, size=6)
     >>> source, target = torch.randn(2, 3, 4), torch.randn(2, 7, 5)  # embeddings
@@ -68,12 +72,12 @@ class Posterior(nn.Module):
     Args:
         source_size: size of the source embeddings.
         target_size: size of the target embeddings.
-        kind: of the readers: brnn, rnn or mean.
-        rnn_type: LSTM or GRU.
+        kind: kind of the two readers, see `Reader`.
+        rnn_type: "LSTM" or "GRU".
         size: size of the readers, both directions together.
-        layers: RNN layers of each reader.
-        dropout: rate of dropout between layers, and on what the readers give.
-        null: score a NULL position, too; it is the last one.
+        layers: number of RNN layers of each reader.
+        dropout: dropout rate between layers, and on the outputs of the readers.
+        null: also score a NULL position, which is the last one.
     """
 
     def __init__(
@@ -110,7 +114,9 @@ class Posterior(nn.Module):
 
 
 class GatedPosterior(nn.Module):
-    """Scores of boxes, or of any vectors, that have seen the answer.
+    """Inference network for one answer about a set of vectors, such as the boxes of an image.
+
+    Scores of the vectors, given the query and the answer.
 
     >>> posterior = GatedPosterior(answers=10, answer_size=3, memory_size=6, query_size=8, attention_size=4)
     >>> posterior(torch.randn(2, 5, 6), torch.randn(2, 8), torch.tensor([0, 9])).shape

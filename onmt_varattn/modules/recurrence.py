@@ -18,14 +18,18 @@ CELLS: dict[str, Any] = {"LSTM": nn.LSTMCell, "GRU": nn.GRUCell}
 
 
 class StackedCells(nn.Module):
-    """The parameters of a stack of RNN cells; `Recurrence` runs it.
+    """The parameters of a stack of RNN cells, which `Recurrence` runs.
+
+    >>> cells = StackedCells("GRU", layers=2, input_size=5 + 6, size=8)
+    >>> cells.is_lstm, len(cells.layers)
+    (False, 2)
 
     Args:
-        rnn_type: LSTM or GRU.
-        layers: how many cells.
-        input_size: of what the first reads.
-        size: of the states.
-        dropout: rate of dropout between layers.
+        rnn_type: "LSTM" or "GRU".
+        layers: number of cells.
+        input_size: input size of the first cell: embedding and context.
+        size: state size.
+        dropout: dropout rate between layers.
     """
 
     def __init__(self, rnn_type: str, layers: int, input_size: int, size: int, dropout: float = 0.0) -> None:
@@ -84,8 +88,14 @@ class _Products:
 class Recurrence:
     """One run of a stacked RNN over known words, with a context fed in at every step.
 
+    >>> words, hidden, context = torch.randn(7, 3, 5), (torch.zeros(1, 3, 8),), torch.zeros(3, 6)
+    >>> recurrence = Recurrence(StackedCells("GRU", 1, 5 + 6, 8), words)
+    >>> query, hidden = recurrence.step(0, context, hidden)
+    >>> query.shape
+    torch.Size([3, 8])
+
     Args:
-        rnn: the first cell reads [word; context].
+        rnn: stack of cells; the first one reads [word; context].
         words: embeddings, T x N x E.
     """
 
@@ -110,7 +120,16 @@ class Recurrence:
     def step(
         self, step: int, context: Tensor, hidden: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The query N x D, and the new hidden states, each layers x N x D."""
+        """Run one step.
+
+        Args:
+            step: number of the word, counted from 0; steps must come in order.
+            context: N x M.
+            hidden: hidden states, each layers x N x D.
+
+        Returns:
+            The query N x D, and the new hidden states.
+        """
         cell: Any = self._lstm if self.is_lstm else self._gru
         x, states = context, []
         for i, products in enumerate(self.layers):
