@@ -62,6 +62,8 @@ setup(
             "selenium",
             "sphinx",
             "myst-parser",
+            "myst-nb",
+            "ipykernel",
             "furo",
         ],
     },
