@@ -55,7 +55,7 @@ def test_the_check_in_extending_holds(example):
     "flags",
     [
         "-attention power_mean -global_attention cosine",
-        "-attention variational -attention_estimator stratified -posterior_rnn mean "
+        "-attention variational -attention_estimator stratified -baseline step -posterior_rnn mean "
         "-world_size 2 -gpu_backend gloo",
     ],
 )
