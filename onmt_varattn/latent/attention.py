@@ -98,8 +98,8 @@ class LatentAttention(nn.Module):
         attention_size: hidden size of the score (mlp, scaled_dot). Default: D.
         readout: network from query and context to the state of a word: "additive" or "residual".
         dropout: dropout rate in the readout.
-        null: add a NULL source position with a learned vector, for words without a source word. It is the
-            last position of all distributions, also of posterior scores, which then have S + 1 columns.
+        null (bool): add a NULL source position with a learned vector, for words without a source word. It is
+            the last position of all distributions, also of posterior scores, which then have S + 1 columns.
         ignore_index: gold words with this number are padding.
         label_smoothing: share of the target distribution that is spread over all words. Only for
             objectives that are linear in the log-likelihood (not marginal, rws, iwae and vimco).
@@ -171,7 +171,7 @@ class LatentAttention(nn.Module):
 
     @property
     def output_layer(self) -> nn.Linear:
-        """W and b: states to words."""
+        """The layer from states to words, W and b."""
         layer = self.words if self.words is not None else next(iter(self._output), None)
         if layer is None:
             raise ValueError("words: there is no output layer; give their number, or call use_output_layer")

@@ -69,7 +69,11 @@ class Settings:
 
 
 class Estimate(NamedTuple):
-    """A bound at each of R positions.
+    """A bound at each of R positions, by its parts.
+
+    `surrogate` (R) is what is differentiated; `bound` (R) is its value, `log_likelihood` (R) the value of
+    E[l], `kl` (R) that of KL(q, p). `reward` (R x K) is l - B where it drives the gradient, else None.
+    `target` (R) is what a baseline should expect; None: `log_likelihood`.
 
     >>> known = torch.tensor([-1.5])
     >>> Estimate(surrogate=known, bound=known, log_likelihood=known, kl=torch.zeros(1)).reward is None

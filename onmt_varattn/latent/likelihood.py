@@ -428,7 +428,11 @@ def maximise(
 
 
 class Marginals(NamedTuple):
-    """Word likelihoods under a mixture of candidates. No gradients.
+    """Word likelihoods under a mixture of candidates with weights w. No gradients.
+
+    `log_marginal` (R) is log sum_k w_k exp(l_k) of the gold words, `log_likelihood` (R x K) is l, zero where
+    a candidate is padding, `correct` (R) says whether the gold word is the mixture's most probable one, and
+    `log_probs` (R x V) has every word, if it was asked for.
 
     >>> attention = LatentAttention(8, 6, words=20)
     >>> found = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,)))
