@@ -1,5 +1,7 @@
 """Sphinx: `make docs`. Nothing is fetched at build time."""
 
+import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -18,6 +20,8 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ex
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3  # links such as maths.md#label-smoothing, as on a code host
 nb_execution_mode = "force"
+os.environ["JUPYTER_PATH"] = str(HERE / "_ext/jupyter")  # our kernel: one thread, errors only in its log
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # not each notebook that begins
 nb_execution_raise_on_error = True  # a cell that fails ends the build
 nb_execution_timeout = 300  # seconds for a cell
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT, SIZES, STEPS, run_command
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("[a-z]*/*.md")])
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -118,6 +118,19 @@ def test_a_default_that_depends_on_other_options_stands_in_its_column(options):
     assert rows["attention"] == ""
 
 
+def test_all_that_the_library_exports_is_on_its_page():
+    from onmt_varattn import latent, modules
+
+    for package in (latent, modules):
+        page = (ROOT / f"docs/api/{package.__name__.split('.')[-1]}.md").read_text("utf-8")
+        shown = set(re.findall(r"^\.\. auto\w+:: (\w+)$", page, re.M))
+        registries = {name for name in package.__all__ if name.isupper()}
+        assert shown == set(package.__all__) - registries
+        for name in registries:
+            row = re.search(rf"^\| `{name}` .*$", page, re.M)[0]
+            assert set(re.findall(r"`([a-z_]+)`", row)) >= set(getattr(package, name)), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_resolve(page):
     links = re.findall(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]*))?\)", without_code(page.read_text("utf-8")))
@@ -129,7 +142,7 @@ def test_relative_links_resolve(page):
 
 
 def test_the_documentation_builds_without_warnings(tmp_path):
-    for package in ("sphinx", "myst_parser", "furo"):
+    for package in ("sphinx", "myst_nb", "ipykernel", "furo"):
         pytest.importorskip(package)
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees"]
     result = run_command(*build, ROOT / "docs", tmp_path / "html")
@@ -137,3 +150,6 @@ def test_the_documentation_builds_without_warnings(tmp_path):
     page = (tmp_path / "html/options.html").read_text("utf-8")
     assert page.count("<table") == page.count("</table>") > 40
     assert "-decay_on_plateau" in page
+    for name, pictures in (("objectives", 5), ("models", 3)):
+        assert (tmp_path / f"html/notebooks/{name}.html").read_text("utf-8").count("<img") >= pictures
+    assert "LatentAttention" in (tmp_path / "html/api/latent.html").read_text("utf-8")
