@@ -24,6 +24,7 @@ os.environ["JUPYTER_PATH"] = str(HERE / "_ext/jupyter")  # our kernel: one threa
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # not each notebook that begins
 nb_execution_raise_on_error = True  # a cell that fails ends the build
 nb_execution_timeout = 300  # seconds for a cell
+nb_merge_streams = True  # what a cell prints is one block
 
 default_role = "literal"  # `names` in docstrings
 autodoc_member_order = "bysource"
