@@ -20,6 +20,7 @@ from onmt_varattn.latent import (
     Estimator,
     Objective,
 )
+from onmt_varattn.latent.estimators import SPARSE
 from onmt_varattn.latent.schedule import WARM_UPS
 
 
@@ -177,9 +178,7 @@ def objective_opts(parser: Any) -> Callable[..., None]:
     add("gumbel_min_temperature", type=float, help="Anneal to this temperature. Default: do not anneal.")
     add("gumbel_anneal_steps", type=int, help="Steps to anneal over, linearly. Default: 10000.")
     add("gumbel_hard", action="store_true", default=False, help="Straight-through draws.")
-    add(
-        "sparse_function", choices=["entmax15", "sparsemax"], help="Of a sparse posterior. Default: entmax15."
-    )
+    add("sparse_function", choices=list(SPARSE), help="Of a sparse posterior. Default: entmax15.")
     add("svi_steps", type=int, help="Gradient steps of svi and savi. Default: 10.")
     add("svi_lr", type=float, help="Step size of svi and savi. Default: 1.")
     add("reward_weight", type=float, help="Weight of the sampled gradient of hard attention. Default: 1.")

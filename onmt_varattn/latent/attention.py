@@ -158,6 +158,10 @@ class LatentAttention(nn.Module):
         )
         if label_smoothing and not (self.objective.linear and self.objective.estimator.linear):
             raise ValueError("label_smoothing: the objective takes logarithms of sums of likelihoods; use 0")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing: {label_smoothing} must be at least 0 and below 1")
+        if not kl_weight >= 0:
+            raise ValueError(f"kl_weight: {kl_weight} must not be negative")
         if warm_up_steps != "auto" and not (isinstance(warm_up_steps, int) and warm_up_steps >= 0):
             raise ValueError(f'warm_up_steps: {warm_up_steps!r} must be a number from 0, or "auto"')
         steps = None if isinstance(warm_up_steps, str) else warm_up_steps

@@ -34,6 +34,9 @@ from onmt_varattn.latent.registry import Registry
 
 ESTIMATORS: Registry[type["Estimator"]] = Registry("attention estimator")
 
+SPARSE = ("entmax15", "sparsemax")
+"""Functions from scores to sparse probabilities."""
+
 Mix = Callable[[Tensor], Tensor]
 """From weights over source positions to contexts: R x S -> R x M."""
 
@@ -66,6 +69,16 @@ class Settings:
     reward_weight: float = 1.0
     sparse: str = "entmax15"
     relaxed: str = "dirichlet"
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "top"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature: {self.temperature} must be above 0")
+        for name, known in (("sparse", SPARSE), ("relaxed", RELAXED)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}: no {getattr(self, name)!r}; there are {', '.join(known)}")
 
 
 class Estimate(NamedTuple):

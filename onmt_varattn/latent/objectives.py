@@ -142,7 +142,7 @@ class Objective(nn.Module):
             words = emitter.log_likelihood(positions, candidates)
             loss = -bound(words.log_likelihood, words.correct, slice(0, len(positions)), tuple(rows))
         target = notes.sums.pop("target", None)
-        if self.training and target is not None and len(positions):
+        if self.baseline.training and target is not None and len(positions):
             self.baseline.update(target / len(positions))
         return Loss(loss, dict(notes.sums))
 

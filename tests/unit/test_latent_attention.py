@@ -276,6 +276,13 @@ def test_the_temperature_of_draws_is_the_one_that_is_set():
         ("samples", {"objective": "variational", "estimator": "vimco", "samples": 1}),
         ("label_smoothing", {"objective": "marginal", "label_smoothing": 0.1}),
         ("warm_up_steps", {"warm_up_steps": "soon"}),
+        ("temperature", {"temperature": 0.0}),
+        ("temperature", {"temperature": float("nan")}),
+        ("top", {"top": 0}),
+        ("sparse", {"sparse": "softmax"}),
+        ("relaxed", {"objective": "relaxed", "relaxed": "gaussian"}),
+        ("kl_weight", {"kl_weight": -1.0}),
+        ("label_smoothing", {"objective": "soft", "label_smoothing": 1.5}),
     ],
 )
 def test_wrong_settings_are_named(argument, options):
@@ -420,6 +427,17 @@ def test_the_automatic_start_switches_when_alignments_have_formed():
     assert 19 <= steps < 60
     state = attention.state_dict()["start._extra_state"]
     assert state["start"]["end"] == steps
+
+
+@pytest.mark.parametrize("warm_up_steps", [0, 5])
+def test_nothing_is_learned_in_evaluation(warm_up_steps):
+    attention = build(objective="variational", baseline="average", warm_up_steps=warm_up_steps)
+    with torch.no_grad():
+        attention.objective.baseline.average.zero_()
+    attention.eval()(**batch())
+    assert attention.objective.baseline.average == 0
+    attention.train()(**batch())
+    assert attention.objective.baseline.average != 0
 
 
 def test_a_caller_may_drive_the_schedule():
