@@ -353,7 +353,7 @@ def take_up(opt: Any, saved: Any) -> None:
             raise UserError(f"-{name} {now}: the posterior in {opt.train_from} has {before}; leave it out")
     changed = any(
         getattr(opt, name) not in (None, getattr(saved, name, None))
-        for name in ("attention", "attention_estimator", "posterior")
+        for name in ("attention", "attention_estimator", "posterior", "relaxed_distribution")
     )
     opt.attention = opt.attention or attention
     opt.null_alignment = opt.null_alignment or getattr(saved, "null_alignment", False)
@@ -375,6 +375,10 @@ def forget_posterior(opt: Any) -> None:
 
 
 def _take_sizes(opt: Any, saved: Any) -> None:
+    feeds = getattr(saved, "input_feed", 1)
+    if feeds and not opt.input_feed:
+        raise UserError(f"-input_feed 0: {opt.train_from} was trained with -input_feed 1; leave it out")
+    opt.input_feed = feeds
     for name in ("enc_rnn_size", "dec_rnn_size", "enc_layers", "dec_layers", "rnn_type", "encoder_type"):
         setattr(opt, name, getattr(saved, name))
     opt.rnn_size = opt.layers = -1

@@ -7,7 +7,7 @@ log_probs = attention.log_probs(queries, memory, memory_padding=padding, mixture
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,13 +20,13 @@ from onmt_varattn.latent.estimators import ESTIMATORS, Settings
 from onmt_varattn.latent.inference import Inference
 from onmt_varattn.latent.likelihood import CHUNK_LOGITS, OutputLayer, Workspace
 from onmt_varattn.latent.memory import Memory, no_padding
-from onmt_varattn.latent.mixtures import Mixture
+from onmt_varattn.latent.mixtures import Mixture, Samples
 from onmt_varattn.latent.objectives import OBJECTIVES, Objective, Report
 from onmt_varattn.latent.positions import Positions
 from onmt_varattn.latent.readout import READOUTS
 from onmt_varattn.latent.refinement import Refinement
 from onmt_varattn.latent.registry import Registry
-from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
+from onmt_varattn.latent.schedule import WARM_UPS, Schedule, ScheduledObjective
 from onmt_varattn.latent.scores import SCORES
 
 CHECKED_CALLS = 10  # on a GPU, where looking at values makes the CPU wait, only so many calls are checked
@@ -35,6 +35,9 @@ CHECKED_CALLS = 10  # on a GPU, where looking at values makes the CPU wait, only
 @dataclass
 class Outcome:
     """Loss and statistics of a batch: what `LatentAttention.forward` returns.
+
+    The loss is a surrogate: its gradient is the estimate of the bound's gradient, but its value need not be
+    the bound's (with rws, vimco or a learned baseline it is not). Compare models by `report` or `log_probs`.
 
     >>> outcome = Outcome(torch.tensor(6.0), {"log_likelihood": torch.tensor(-6.0)}, positions=3)
     >>> outcome.loss, outcome.report
@@ -143,9 +146,12 @@ class LatentAttention(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
-        for name, size in (("query_size", query_size), ("memory_size", memory_size), ("words", words)):
+        sizes = {"query_size": query_size, "memory_size": memory_size, "words": words}
+        for name, size in {**sizes, "attention_size": attention_size}.items():
             if size is not None and size < 1:
                 raise ValueError(f"{name}: {size} must be at least 1")
+        if unpredicted is not None and words is not None and not 0 <= unpredicted < words:
+            raise ValueError(f"unpredicted: {unpredicted} is not one of {words} words")
         self.query_size, self.memory_size, self.ignore_index = query_size, memory_size, ignore_index
         self.label_smoothing, self.unpredicted, self.chunk_logits = label_smoothing, unpredicted, chunk_logits
         kind = _chosen(SCORES, "score", score)
@@ -162,12 +168,10 @@ class LatentAttention(nn.Module):
             raise ValueError(f"label_smoothing: {label_smoothing} must be at least 0 and below 1")
         if not kl_weight >= 0:
             raise ValueError(f"kl_weight: {kl_weight} must not be negative")
-        if warm_up_steps != "auto" and not (isinstance(warm_up_steps, int) and warm_up_steps >= 0):
+        if warm_up_steps != "auto" and not (type(warm_up_steps) is int and warm_up_steps >= 0):
             raise ValueError(f'warm_up_steps: {warm_up_steps!r} must be a number from 0, or "auto"')
         steps = None if isinstance(warm_up_steps, str) else warm_up_steps
-        temperature = self.objective.estimator.settings.temperature
-        schedule = Schedule(steps, kl_weight, temperature=temperature, least_temperature=temperature)
-        self.scheduled = ScheduledObjective(self.objective, schedule)
+        self.scheduled = ScheduledObjective(self.objective, Schedule(steps, kl_weight))
         self.start = Start(self.scheduled) if steps != 0 else None
         self._output: list[nn.Linear] = []
         self._workspace = Workspace()
@@ -186,7 +190,14 @@ class LatentAttention(nn.Module):
 
         Args:
             layer: D -> V. It is not registered as a submodule here.
+
+        Raises:
+            ValueError: there is one already, or the layer is not one from states to words.
         """
+        if self.words is not None:
+            raise ValueError("words: there is an output layer of its own; give None to use another")
+        if not isinstance(layer, nn.Linear) or layer.in_features != self.query_size:
+            raise ValueError(f"layer: {layer}, expected a torch.nn.Linear from states of {self.query_size}")
         self._output = [layer]
 
     def schedule(self, schedule: Schedule) -> None:
@@ -195,10 +206,12 @@ class LatentAttention(nn.Module):
         Args:
             schedule: replaces the one of `warm_up_steps` and `kl_weight`.
         """
+        if self.label_smoothing and not WARM_UPS[schedule.warm_up_objective].linear:
+            raise ValueError("label_smoothing: the warm-up takes logarithms of sums of likelihoods; use 0")
         self.scheduled, self.start = ScheduledObjective(self.objective, schedule), None
 
     def prepare(self, memory: Tensor, padding: Tensor | None = None) -> Memory:
-        """Compute once what all queries need of a memory.
+        """Compute once what all queries need of a memory. It is valid until parameters change.
 
         Args:
             memory: N x S x M.
@@ -290,11 +303,22 @@ class LatentAttention(nn.Module):
             prior: see `forward`.
             contexts: see `forward`.
         """
-        gold = torch.zeros(queries.shape[:-1], dtype=torch.long, device=queries.device)
-        positions = self._batch(queries, memory, gold, memory_padding, None, prior, contexts)
-        found = (mixture or self.objective.mixture()).marginals(positions, self.emitter(), every_word=True)
+        positions = self._batch(queries, memory, None, memory_padding, None, prior, contexts)
+        found = self._mixture(mixture).marginals(positions, self.emitter(), every_word=True)
         assert found.log_probs is not None
         return positions.spread(found.log_probs).view(*queries.shape[:-1], -1)
+
+    def _mixture(self, mixture: Mixture | None) -> Mixture:
+        """What is mixed at test time."""
+        if mixture is None:
+            return self.objective.mixture()
+        if not isinstance(mixture, Mixture):
+            raise ValueError(f"mixture: {mixture!r}, expected Exact(), KMax(5), SoftContext() or Samples(10)")
+        if not isinstance(mixture, Samples):
+            return mixture
+        if self.objective.natural != "samples":
+            raise ValueError("mixture: samples are of relaxed attention; use Exact, KMax or SoftContext")
+        return mixture if mixture.distribution else replace(mixture, distribution=self.objective.prior)
 
     @torch.no_grad()
     def infer(
@@ -336,13 +360,21 @@ class LatentAttention(nn.Module):
         self,
         queries: Tensor,
         memory: Tensor | Memory,
-        gold: Tensor,
+        gold: Tensor | None,
         memory_padding: Tensor | None,
         posterior: Tensor | None,
         prior: Tensor | None,
         contexts: Tensor | None,
     ) -> Positions:
-        """Check arguments, and take the padding out."""
+        """Check arguments, and take the padding out; without gold words every position is real."""
+        given = {"queries": queries, "gold": gold, "memory_padding": memory_padding, "prior": prior}
+        for name, value in {**given, "posterior": posterior, "contexts": contexts}.items():
+            if value is not None and not isinstance(value, Tensor):
+                raise ValueError(f"{name}: a {type(value).__name__}, expected a tensor")
+        if not isinstance(memory, Tensor | Memory):
+            raise ValueError(f"memory: a {type(memory).__name__}, expected a tensor, or what `prepare` gives")
+        if contexts is not None and prior is None:
+            raise ValueError("contexts: they are those of a prior; give its scores, too")
         batch = queries.shape[:-2]
 
         def flat(name: str, values: Tensor | None, *sizes: int) -> Tensor | None:
@@ -376,18 +408,23 @@ class LatentAttention(nn.Module):
         sentences = queries.shape[:-2].numel()
         if memory.sentences != sentences:
             raise ValueError(f"memory: {memory.sentences} sentences, but queries have {sentences}")
-        if gold.is_floating_point():
+        if gold is not None and (gold.is_floating_point() or gold.dtype == torch.bool):
             raise ValueError(f"gold: {gold.dtype}, expected numbers of words")
         rows = queries.reshape(-1, steps, self.query_size)
-        gold_rows = flat("gold", gold, steps)
+        words = torch.zeros(queries.shape[:-1], dtype=torch.long, device=queries.device)
+        gold_rows = flat("gold", words if gold is None else gold.long(), steps)
         posterior = flat("posterior", posterior, steps, memory.width)
         prior = flat("prior", prior, steps, memory.width)
         contexts = flat("contexts", contexts, steps, self.memory_size)
         assert gold_rows is not None
-        real = gold_rows != self.ignore_index
+        real = (
+            torch.ones_like(gold_rows, dtype=torch.bool) if gold is None else gold_rows != self.ignore_index
+        )
         self._check_values(gold_rows, real, memory, posterior, prior)
         if prior is None:
             contexts, prior = self.step(rows, memory)
+        else:
+            prior = prior.masked_fill(memory.padding.unsqueeze(1), MINUS_INFINITY)
         if posterior is not None:
             posterior = posterior.masked_fill(memory.padding.unsqueeze(1), MINUS_INFINITY)
         elif self.objective.has_posterior and getattr(self.objective.refine, "flat", False):
@@ -441,6 +478,8 @@ class Start(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         """Go on from there."""
+        if type(state["step"]) is not int or state["step"] < 1:
+            raise ValueError("state_dict: the step of the start is damaged")
         self.scheduled.load_start_state(state["start"])
         self.scheduled.step = state["step"]
 
@@ -474,6 +513,10 @@ def _objective(
         raise ValueError(f"estimator: {name} attention has no {estimator!r}; there are {fits}")
     if unknown := settings.keys() - vars(Settings()).keys():
         raise ValueError(f"{min(unknown)}: there is no such argument or setting of estimators")
+    if refine is not None and (name, estimator) != ("variational", "enum"):
+        raise ValueError("refine: posteriors are refined for variational attention by enum; leave it out")
+    if entropy_weight and name == "relaxed":
+        raise ValueError("entropy_weight: mixtures of positions have no such entropy; use 0")
     way = ESTIMATORS[kind.estimators[estimator]]
     built = way(Settings(**{"samples": way.usual_samples, **settings}))
     if built.draws and built.settings.samples < way.fewest_samples:

@@ -116,7 +116,8 @@ class AverageBaseline(Baseline):
     @torch.no_grad()
     def update(self, target: Tensor) -> None:
         """See the base class; what is not finite is not taken in."""
-        new = MEMORY * self.average + (1 - MEMORY) * target.to(self.average.dtype)
+        target = target.to(self.average.dtype)
+        new = torch.where(torch.isfinite(self.average), MEMORY * self.average + (1 - MEMORY) * target, target)
         self.average.copy_(torch.where(torch.isfinite(new), new, self.average))
 
 

@@ -113,6 +113,7 @@ class Categorical:
             hard: give one position exactly, with the relaxed draw's gradient (straight-through).
         """
         soft = torch.softmax((self.log_probs + gumbel_noise(self.scores)) / temperature, dim=-1)
+        soft = soft.to(self.scores.dtype)
         if not hard:
             return soft
         one_hot = torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
@@ -382,7 +383,7 @@ class Concrete(Mixing):
 
     def rsample(self) -> Tensor:
         """See the base class."""
-        return self.log_rsample().exp()
+        return self.log_rsample().exp().to(self.scores.dtype)
 
     def _log_density(self, logs: Tensor) -> Tensor:
         """Log density of log z; `logs` is finite at padding: ... x S -> ... ."""
@@ -402,8 +403,9 @@ class Concrete(Mixing):
 
 
 def gumbel_noise(like: Tensor) -> Tensor:
-    """Standard Gumbel draws of a tensor's shape."""
-    uniform = torch.rand_like(like).clamp_(min=torch.finfo(like.dtype).tiny)
+    """Standard Gumbel draws of a tensor's shape, in float32 at least: half precision has no tails."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    uniform = torch.rand_like(like, dtype=dtype).clamp_(min=torch.finfo(dtype).tiny)
     return -(-uniform.log()).log()
 
 

@@ -72,8 +72,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("samples", "top"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise ValueError(f"{name}: {value!r} must be a whole number from 1")
         if not self.temperature > 0:
             raise ValueError(f"temperature: {self.temperature} must be above 0")
         for name, known in (("sparse", SPARSE), ("relaxed", RELAXED)):
@@ -330,7 +330,7 @@ class Rebar(Estimator):
         noisy, again, index = q.coupled_gumbels()
         one_hot = torch.zeros_like(noisy).scatter(-1, index, 1.0)
         relaxed = [torch.softmax(scores / self.settings.temperature, -1) for scores in (noisy, again)]
-        contexts = torch.stack([mix(weights) for weights in (one_hot, *relaxed)], 1)
+        contexts = torch.stack([mix(weights.to(q.scores.dtype)) for weights in (one_hot, *relaxed)], 1)
         return Candidates(contexts=contexts, drawn=index)
 
     def expectation(

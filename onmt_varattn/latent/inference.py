@@ -69,6 +69,8 @@ class Inference:
 
     def bound(self) -> Report:
         """The bound, its two parts and the posterior's entropy, for a model that has a posterior: R each."""
+        if not isinstance(self.posterior, Categorical):
+            raise ValueError("posterior: the bound is enumerated, for models with a posterior over positions")
         q, l = self.posterior, self.enumerated.log_likelihood
         expected, kl = q.expectation(l), q.kl(self.prior)
         return {"elbo": expected - kl, "xent": -expected, "kl": kl, "posterior_entropy": q.entropy()}

@@ -15,6 +15,7 @@ the output layer. Nothing is computed twice: three matrix products, as many as t
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from onmt_varattn.latent.readout import Readout
@@ -45,8 +47,8 @@ class Softmax(NamedTuple):
     correct: Tensor  # C
 
 
-class Workspace:
-    """Memory for logits that is used again, chunk after chunk and batch after batch.
+class Workspace(threading.local):
+    """Memory for logits that is used again, chunk after chunk and batch after batch; one per thread.
 
     Memory that was written a moment ago is mapped, and in part still in the cache.
     """
@@ -54,11 +56,16 @@ class Workspace:
     def __init__(self) -> None:
         self._memory = torch.empty(0)
 
+    def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
+        """Copies have memory of their own."""
+        return Workspace, ()
+
     def rows(self, count: int, width: int, like: Tensor, dtype: torch.dtype) -> Tensor:
         """Rows on the device of `like`, with anything in them: count x width."""
         memory = self._memory
         if memory.numel() < count * width or memory.dtype != dtype or memory.device != like.device:
-            self._memory = memory = torch.empty(count * width, dtype=dtype, device=like.device)
+            with torch.inference_mode(False):  # it outlives such a mode
+                self._memory = memory = torch.empty(count * width, dtype=dtype, device=like.device)
         return memory[: count * width].view(count, width)
 
 
@@ -213,6 +220,7 @@ class _Gold(torch.autograd.Function):
         return found.log_likelihood, found.correct
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states, gold, exponentials, total = ctx.saved_tensors
         output: OutputLayer = ctx.output
@@ -395,7 +403,7 @@ def maximise(
     gradients = [torch.zeros_like(x) if learn and x.requires_grad else None for x in leaves]
     total = cells.queries.new_zeros((), dtype=output.wide)
     contexts = cells.contexts.detach().requires_grad_(learn and cells.contexts.requires_grad)
-    output.collects = True
+    output.collects, output.gradients = True, None
     for chunk, part, position in _chunks(cells, output, chunk_logits):
         with torch.set_grad_enabled(learn):
             here = [
@@ -421,9 +429,11 @@ def maximise(
                 gradient[chunk] = one
             else:
                 gradient += one
+    of_layer = output.gradients or (None, None)
+    output.collects, output.gradients = False, None
     if not learn:
         return total
-    known = (*(output.gradients or (None, None)), *gradients)
+    known = (*of_layer, *gradients)
     return _Known.apply(total, known, *layer, *leaves)
 
 
@@ -495,5 +505,7 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph: the gradients are numbers, and would seem constant
+            raise RuntimeError("the loss of latent attention can be differentiated once")
         scale = grads[0]
         return None, None, *(None if g is None else g * scale.to(g.dtype) for g in ctx.gradients)

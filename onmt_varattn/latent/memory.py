@@ -24,7 +24,8 @@ class Memory:
         vectors: x, N x S x M. With a NULL position it is the last one.
         padding: True where a position is padding, N x S.
         keys: what a score compares queries with, N x S x A.
-        projected: the vectors' parts of emission states, N x S x D; None until `project` is called.
+        projected: the vectors' parts of emission states, N x S x D; None until `project` is called
+            without gradients.
         null: whether the last position is NULL.
     """
 
@@ -45,8 +46,10 @@ class Memory:
         return self.vectors.size(1)
 
     def project(self, readout: Readout) -> Tensor:
-        """The vectors' parts of emission states, computed once: N x S x D."""
-        if self.projected is None or (torch.is_grad_enabled() and not self.projected.requires_grad):
+        """The vectors' parts of emission states, N x S x D; without gradients, computed once."""
+        if torch.is_grad_enabled():
+            return readout.project_context(self.vectors)
+        if self.projected is None:
             self.projected = readout.project_context(self.vectors)
         return self.projected
 

@@ -108,8 +108,8 @@ class KMax(Mixture):
     k: int
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k: {self.k} must be at least 1")
+        if not isinstance(self.k, int) or self.k < 1:
+            raise ValueError(f"k: {self.k!r} must be a whole number from 1")
 
     @property
     def name(self) -> str:
@@ -133,11 +133,12 @@ class Samples(Mixture):
 
     Attributes:
         samples: number of draws.
-        distribution: from scores to the prior: `Dirichlet`, `LogisticNormal` or `Concrete`.
+        distribution: from scores to the prior: `Dirichlet`, `LogisticNormal` or `Concrete`. None: that of
+            the objective in `LatentAttention.log_probs`, else `Dirichlet`.
     """
 
     samples: int = SAMPLES
-    distribution: Callable[[Tensor], Any] = Dirichlet
+    distribution: Callable[[Tensor], Any] | None = None
 
     @property
     def name(self) -> str:
@@ -145,12 +146,12 @@ class Samples(Mixture):
         return "samples"
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ValueError(f"samples: {self.samples} must be at least 1")
+        if not isinstance(self.samples, int) or self.samples < 1:
+            raise ValueError(f"samples: {self.samples!r} must be a whole number from 1")
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
         """See the base class."""
-        prior = self.distribution(positions.prior)
+        prior = (self.distribution or Dirichlet)(positions.prior)
         contexts = torch.stack([positions.mix(prior.rsample()) for _ in range(self.samples)], 1)  # R x K x M
         weights = contexts.new_full(contexts.shape[:2], -math.log(self.samples))
         return Candidates(contexts=contexts), weights

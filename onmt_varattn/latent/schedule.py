@@ -31,8 +31,8 @@ class Schedule:
         warm_up_steps: steps of the warm-up; None: until alignments have formed.
         kl_weight: weight of the KL divergence.
         kl_warm_up_steps: steps after the warm-up over which the weight grows from 0.
-        temperature: temperature of relaxed draws at the first step.
-        least_temperature: temperature after `anneal_steps`.
+        temperature: temperature of relaxed draws at the first step; None: the estimator's own, always.
+        least_temperature: temperature after `anneal_steps`; None: it does not fall.
         anneal_steps: steps over which the temperature falls linearly.
         warm_up_objective: what is trained first: "soft", "hard" or "marginal".
     """
@@ -40,8 +40,8 @@ class Schedule:
     warm_up_steps: int | None = 0
     kl_weight: float = 1.0
     kl_warm_up_steps: int = 0
-    temperature: float = 1.0
-    least_temperature: float = 1.0
+    temperature: float | None = None
+    least_temperature: float | None = None
     anneal_steps: int = 1
     warm_up_objective: str = "soft"
 
@@ -51,8 +51,10 @@ class Schedule:
             return self.kl_weight
         return self.kl_weight * min(1.0, max(0, steps) / self.kl_warm_up_steps)
 
-    def temperature_at(self, step: int) -> float:
+    def temperature_at(self, step: int) -> float | None:
         """The temperature at a training step: falls linearly to the least one."""
+        if self.temperature is None or self.least_temperature is None:
+            return self.temperature
         part = min(1.0, step / self.anneal_steps)
         return self.temperature + part * (self.least_temperature - self.temperature)
 
@@ -181,7 +183,8 @@ class ScheduledObjective:
             outcome = warm_up(self.first, self.objective, positions, emitter)
             report = dict(outcome.report)
             return outcome.loss, {"log_likelihood": report.pop("bound"), **report, **about}
-        self.objective.estimator.settings.temperature = self.schedule.temperature_at(self.step)
+        if (temperature := self.schedule.temperature_at(self.step)) is not None:
+            self.objective.estimator.settings.temperature = temperature
         since = self.step - (self.warm_up_end or 0)
         outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(since))
         report = {**outcome.report, **about}

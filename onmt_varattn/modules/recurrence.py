@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 CELLS: dict[str, Any] = {"LSTM": nn.LSTMCell, "GRU": nn.GRUCell}
 
@@ -56,6 +57,7 @@ class _AllSteps(torch.autograd.Function):
         return parts.view_as(parts)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         gates = grads[0]  # T x N x G
         flat = gates.flatten(0, 1).t()

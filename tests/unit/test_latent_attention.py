@@ -2,6 +2,7 @@
 
 import copy
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from onmt_varattn.latent import (
     Exact,
     KMax,
     LatentAttention,
+    Refinement,
     Samples,
     Schedule,
     SoftContext,
@@ -226,6 +228,11 @@ ERRORS = {
     ),
     "posterior   ": lambda d: d | {"posterior": None},
     "memory ": lambda d: d | {"memory": d["memory"].transpose(0, 1)},
+    "gold   ": lambda d: d | {"gold": d["gold"] > 0},
+    "gold    ": lambda d: d | {"gold": d["gold"].tolist()},
+    "queries ": lambda d: d | {"queries": d["queries"].tolist()},
+    "memory   ": lambda d: d | {"memory": None},
+    "contexts": lambda d: d | {"contexts": torch.zeros(N, T, M, dtype=DOUBLE)},
     "memory  ": lambda d: d | {"memory": d["memory"][:, :0], "memory_padding": None},
 }
 
@@ -276,6 +283,12 @@ def test_the_temperature_of_draws_is_the_one_that_is_set():
         ("samples", {"objective": "variational", "estimator": "vimco", "samples": 1}),
         ("label_smoothing", {"objective": "marginal", "label_smoothing": 0.1}),
         ("warm_up_steps", {"warm_up_steps": "soon"}),
+        ("warm_up_steps", {"warm_up_steps": True}),
+        ("attention_size", {"attention_size": -1}),
+        ("samples", {"objective": "variational", "samples": 2.5}),
+        ("unpredicted", {"unpredicted": 99}),
+        ("refine", {"objective": "variational", "estimator": "sample", "refine": Refinement(1, 1.0, False)}),
+        ("entropy_weight", {"objective": "relaxed", "entropy_weight": 0.1}),
         ("temperature", {"temperature": 0.0}),
         ("temperature", {"temperature": float("nan")}),
         ("top", {"top": 0}),
@@ -298,6 +311,104 @@ def test_there_must_be_an_output_layer():
     attention.use_output_layer(layer)
     assert attention.log_probs(torch.zeros(1, 1, D), torch.zeros(1, 1, M)).shape == (1, 1, V)
     assert not any("words" in name or "output" in name for name in attention.state_dict())
+
+
+def test_an_output_layer_is_of_the_right_kind_and_the_only_one():
+    with pytest.raises(ValueError, match=r"^words: "):
+        build().use_output_layer(nn.Linear(D, V))
+    for layer in (nn.Linear(D + 1, V), nn.Embedding(V, D)):
+        with pytest.raises(ValueError, match=r"^layer: "):
+            LatentAttention(D, M, None, objective="marginal").use_output_layer(layer)
+
+
+@pytest.mark.parametrize("mixture", ["kmax5", Samples(3)])
+def test_a_mixture_that_the_model_does_not_have_is_named(mixture):
+    with pytest.raises(ValueError, match=r"^mixture: "):
+        build().log_probs(batch()["queries"], batch()["memory"], mixture=mixture)
+
+
+@pytest.mark.parametrize(("kind", "number"), [(KMax, 0), (KMax, 2.0), (Samples, 0)])
+def test_mixtures_of_nothing_are_refused(kind, number):
+    with pytest.raises(ValueError, match=r"^(k|samples): "):
+        kind(number)
+
+
+def test_there_is_no_bound_without_a_posterior():
+    found = build().infer(**batch() | {"posterior": None})
+    with pytest.raises(ValueError, match=r"^posterior: "):
+        found.bound()
+
+
+def test_words_that_are_padding_elsewhere_are_words_in_log_probs():
+    data = batch()
+    given = {k: data[k] for k in ("queries", "memory", "memory_padding")}
+    found = [build(ignore_index=index).log_probs(**given) for index in (-100, 0)]
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_no_mass_of_a_given_prior_is_on_padding():
+    attention, data = build(), batch()
+    _, scores = attention.step(data["queries"], attention.prepare(data["memory"]))  # nobody masked these
+    found, right = attention(**data, prior=scores), attention(**data)
+    torch.testing.assert_close(found.total, right.total)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_an_emitter_gives_each_call_its_own_gradient(fused):
+    attention, data = build(), batch()
+    attention.objective.fused = fused
+    given = [data[k] for k in ("queries", "memory", "gold", "memory_padding")]
+    emitter, found = attention.emitter(), []
+    for _ in range(2):
+        loss = attention.objective(attention._batch(*given, None, None, None), emitter).loss
+        found.append(torch.autograd.grad(loss, attention.words.weight)[0])
+    torch.testing.assert_close(found[0], found[1])
+    positions = attention._batch(*given, None, None, None)
+    words = emitter.log_likelihood(positions, attention.objective.candidates(positions))
+    assert torch.autograd.grad(words.log_likelihood.sum(), attention.words.weight)[0].abs().sum() > 0
+
+
+def test_a_prepared_memory_may_be_used_before_and_after_gradients():
+    attention, data = build(), batch()
+    memory = attention.prepare(data["memory"], data["memory_padding"])
+    first = attention.log_probs(data["queries"], memory)
+    attention(data["queries"], memory, data["gold"]).loss.backward()
+    assert attention.readout.context.weight.grad.abs().sum() > 0
+    torch.testing.assert_close(attention.log_probs(data["queries"], memory), first)
+
+
+def test_inference_mode_leaves_nothing_behind():
+    attention, data = build(), batch()
+    with torch.inference_mode():
+        attention.log_probs(data["queries"].detach(), data["memory"].detach())
+    attention(**data).loss.backward()
+    assert attention.words.weight.grad.abs().sum() > 0
+
+
+def test_threads_do_not_share_their_logits():
+    attention, data = build(), batch()
+    many = {k: data[k].detach().repeat(40, 1, 1) for k in ("queries", "memory")}
+    right = attention.log_probs(**many)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: attention.log_probs(**many), range(60)))
+    assert all(torch.equal(one, right) for one in found)
+
+
+def test_copies_and_files_compute_the_same(tmp_path):
+    attention, data = build(objective="variational", estimator="enum", warm_up_steps=2), batch()
+    right = attention.eval()(**data).total
+    torch.save(attention, tmp_path / "module.pt")
+    loaded = torch.load(tmp_path / "module.pt", weights_only=False)
+    for other in (copy.deepcopy(attention), loaded):
+        torch.testing.assert_close(other(**data).total, right)
+        assert other.scheduled.objective is other.objective
+
+
+def test_a_second_derivative_is_refused_where_gradients_are_known_beforehand():
+    attention, data = build(), batch()
+    loss = attention(**data).loss
+    with pytest.raises(RuntimeError, match="can be differentiated once"):
+        torch.autograd.grad(loss, data["memory"], create_graph=True)
 
 
 def test_checks_look_at_values_only_a_few_times_where_the_device_would_have_to_wait(monkeypatch):
@@ -451,6 +562,9 @@ def test_a_caller_may_drive_the_schedule():
         values.append(attention(**data).total.item())
     assert values[0] == values[1] != values[2]
     assert attention.scheduled.step == 3
+    smooth = build(objective="hard", estimator="enum", label_smoothing=0.1)
+    with pytest.raises(ValueError, match=r"^label_smoothing: "):
+        smooth.schedule(Schedule(3, warm_up_objective="marginal"))
 
 
 def test_all_parameters_learn_with_every_objective():

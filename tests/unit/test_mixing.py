@@ -126,6 +126,17 @@ def test_noise_drawn_again_given_its_largest_component_has_the_same_distribution
     assert (noisy[:, :3] - again[:, :3]).std() > 0.5, "they are not the same numbers"
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_draws_in_half_precision_reach_improbable_positions(dtype):
+    """5 standard errors; with noise in half precision the second position comes too rarely, or never."""
+    q = Categorical(torch.tensor([8.0, 0.0]).to(dtype).expand(1_000_000, 2))
+    torch.manual_seed(5)
+    share = q.coupled_gumbels()[2].double().mean().item()
+    right = torch.softmax(torch.tensor([8.0, 0.0]), 0)[1].item()
+    assert abs(share - right) < 5 * math.sqrt(right / 1_000_000)
+    assert q.gumbel_sample(0.5).dtype == dtype
+
+
 def test_gumbel_noise_has_its_mean_and_variance():
     torch.manual_seed(4)
     noise = gumbel_noise(torch.empty(400_000, dtype=DOUBLE))

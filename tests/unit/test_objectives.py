@@ -503,6 +503,9 @@ def test_an_average_does_not_take_in_what_is_not_finite():
     baseline.update(torch.tensor(-2.0))
     baseline.update(torch.tensor(float("nan")))
     assert baseline.average.item() == pytest.approx(-0.2)
+    baseline.average.fill_(float("nan"))  # out of a file
+    baseline.update(torch.tensor(-2.0))
+    assert baseline.average.item() == -2, "begun anew"
 
 
 # The two ways to a gradient
