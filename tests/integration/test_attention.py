@@ -34,6 +34,10 @@ VARIANTS = [
     "-attention hard -reward_weight 0.5 -entropy_weight 0.01 -baseline none",
     "-attention relaxed -attention_warmup_steps 2 -attention_samples 2",
     "-attention variational -posterior savi -svi_steps 2 -null_alignment",
+    "-attention variational -baseline learned -attention_warmup_steps 3 -input_feed 0",
+    "-attention variational -attention_estimator iwae -baseline learned -input_feed 0 -layers 2 -rnn_type GRU",
+    "-attention relaxed -relaxed_distribution logistic_normal",
+    "-attention relaxed -relaxed_distribution concrete -gumbel_temperature 0.7",
 ]
 FEW = "-train_steps 6 -valid_steps 6 -report_every 3 -batch_size 16"
 
@@ -103,6 +107,25 @@ def test_a_model_can_go_on_with_another_objective(model, data, tmp_path):
     assert loaded["opt"].attention == "marginal"
     assert not any(name.startswith("posterior.") for name in loaded["model"])
     assert start.keys() == generative(tmp_path / "m_step_302.pt").keys()
+
+
+def test_a_relaxed_model_goes_on_with_another_distribution(data, tmp_path):
+    model = run(data, tmp_path, "-attention relaxed -relaxed_distribution concrete")
+    words = (
+        f"-config {data}.yaml {STEPS} {FEW} -train_from {model} -train_steps 9 -save_model {tmp_path}/more"
+    )
+    assert call(train.main, *words.split(), "-relaxed_distribution", "dirichlet") == 0
+    assert checkpoint.load(str(tmp_path / "more_step_9.pt"))["opt"].relaxed_distribution == "dirichlet"
+
+
+def test_what_is_fed_back_is_the_checkpoints_business(model, data, tmp_path, capsys):
+    words = f"-config {data}.yaml {STEPS} {FEW} -train_from {model} -input_feed 0 -save_model {tmp_path}/more"
+    assert call(train.main, *words.split()) == 2
+    assert "-input_feed 0: " in capsys.readouterr().err
+    other = run(data, tmp_path, "-attention soft -input_feed 0")
+    words = f"-config {data}.yaml {STEPS} {FEW} -train_from {other} -train_steps 9 -save_model {tmp_path}/on"
+    assert call(train.main, *words.split()) == 0
+    assert checkpoint.load(str(tmp_path / "on_step_9.pt"))["opt"].input_feed == 0
 
 
 def test_carried_over_parameters_are_the_saved_ones(model, data, tmp_path):
