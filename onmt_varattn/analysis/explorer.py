@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from onmt_varattn.analysis.attention import NULL
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.api import Model
 from onmt_varattn.files import to_json
-from onmt_varattn.latent import Categorical, KMax
+from onmt_varattn.latent import Categorical, KMax, Mixture
 from onmt_varattn.latent.mixtures import SAMPLES
 from onmt_varattn.nmt.reading import Reading
 from onmt_varattn.text import JOIN_MARKER, SPACE_MARKER, Sentence
@@ -48,9 +49,13 @@ class Explorer:
         self.model, self.opt = model, model.model_opt
         self.attention = getattr(self.opt, "attention", None)
         self.kinds = [SHORT[kind] for kind in model.kinds]
-        self.own = model.model.decoder.attention.objective.mixture()  # what it decodes with
         self.kmax = kmax if "exact" in model.kinds else 0
         self._informative = {kind: Informative() for kind in model.kinds}
+
+    @cached_property
+    def own(self) -> Mixture:
+        """What the model decodes with."""
+        return self.model.model.decoder.attention.objective.mixture()
 
     def sentences(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The data of each pair, with its number from 0; pairs of like length come together."""
