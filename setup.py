@@ -6,22 +6,24 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-COMMANDS = [
-    "align",
-    "average_models",
-    "build_vocab",
-    "evaluate",
-    "explore",
-    "plot_alignment",
-    "preprocess",
-    "release_model",
-    "server",
-    "train",
-    "translate",
-    "translate_dynamic",
-    "vqa_evaluate",
-    "vqa_preprocess",
-    "vqa_train",
+COMMANDS = {
+    "analysis": ["align", "evaluate", "explore", "plot_alignment"],
+    "nmt": [
+        "average_models",
+        "build_vocab",
+        "preprocess",
+        "release_model",
+        "server",
+        "train",
+        "translate",
+        "translate_dynamic",
+    ],
+    "vqa": ["evaluate", "preprocess", "train"],
+}
+SCRIPTS = [
+    f"onmt_{'vqa_' * (room == 'vqa')}{command} = onmt_varattn.bin.{room}.{command}:main"
+    for room, commands in COMMANDS.items()
+    for command in commands
 ]
 
 setup(
@@ -70,7 +72,7 @@ setup(
     entry_points={
         "console_scripts": [
             "onmt_varattn = onmt_varattn.__main__:main",
-            *(f"onmt_{command} = onmt_varattn.bin.{command}:main" for command in COMMANDS),
+            *SCRIPTS,
         ],
     },
 )

@@ -24,11 +24,11 @@ from typing import Any
 from benchmarks import report
 from benchmarks.measure import Task
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED
-from onmt_varattn import pages
-from onmt_varattn.cli import run as run_command
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable
-from onmt_varattn.progress import progress
+from onmt_varattn.utils import pages
+from onmt_varattn.utils.cli import run as run_command
+from onmt_varattn.utils.files import atomic_write, check_writable
+from onmt_varattn.utils.progress import progress
 
 ROOT = Path(__file__).resolve().parent.parent
 BEAMS = (5, 10, 20)

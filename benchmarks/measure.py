@@ -57,11 +57,11 @@ class Task:
 def build(task: Task) -> tuple[Any, Any, Any]:
     """Model, vocabularies and options, as OpenNMT-py builds them."""
     if task.system not in STOCK:
-        from onmt_varattn.plugin import register
+        from onmt_varattn.nmt.plugin import register
 
         register()
     if task.system != "stock":
-        from onmt_varattn.allocator import keep_freed_memory
+        from onmt_varattn.training.allocator import keep_freed_memory
 
         keep_freed_memory()
     import onmt.bin.train
@@ -157,7 +157,7 @@ def batch_decoder(task: Task, notes: Notes) -> Callable[[], None]:
         f"-max_length {shape.target} {DECODED[task.system]}".split()
     )
     if task.system not in STOCK:
-        from onmt_varattn.nmt.model import choose_mixture
+        from onmt_varattn.nmt.model.building import choose_mixture
 
         choose_mixture(model, opt)
     scorer = onmt.translate.GNMTGlobalScorer.from_opt(opt)

@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.shapes import AT_ONCE, SHAPES
-from onmt_varattn import pages
-from onmt_varattn.progress import progress
+from onmt_varattn.utils import pages
+from onmt_varattn.utils.progress import progress
 
 SYSTEMS = {
     "soft": "-attention soft",
@@ -56,7 +56,7 @@ def words_per_second(config: Path, flags: str, steps: int) -> float:
     every = max(1, steps // 5)
     words = f"-config {config} {SHAPES['small'].options()} {flags} -train_steps {steps} -report_every {every}"
     words += f" -save_model {config.parent}/m -keep_checkpoint 0 -metrics_file none -seed 1"
-    command = [sys.executable, "-m", "onmt_varattn.bin.train", *words.split()]
+    command = [sys.executable, "-m", "onmt_varattn.bin.nmt.train", *words.split()]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from benchmarks.measure import vocabulary
-from onmt_varattn import pages
-from onmt_varattn.plugin import register
+from onmt_varattn.nmt.plugin import register
 from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.runs import as_words
+from onmt_varattn.utils import pages
 
 # Tokens in either vocabulary (as many as there are merges), and words a sentence.
 RECIPES = {"iwslt14": (14_000, 25), "wmt17": (32_000, 30)}

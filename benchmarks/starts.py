@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
-from onmt_varattn.progress import progress
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import atomic_write
+from onmt_varattn.utils.progress import progress
 
 ESCAPED = 0.25
 STARTS = {
@@ -80,7 +80,7 @@ def train(trial: Trial, output: str) -> None:
     )
     with open(directory / "log", "w", encoding="utf-8") as log:
         subprocess.run(
-            [sys.executable, "-m", "onmt_varattn.bin.train", *words.split()],
+            [sys.executable, "-m", "onmt_varattn.bin.nmt.train", *words.split()],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=log,
             stderr=log,

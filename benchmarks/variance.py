@@ -32,15 +32,15 @@ import onmt_varattn
 from benchmarks import variance_report as report
 from benchmarks.__main__ import ROOT, processor
 from benchmarks.moments import BLOCKS, Moments, Summary, relative
-from onmt_varattn import pages
-from onmt_varattn.allocator import keep_freed_memory
-from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable, fingerprint, read_lines, read_parallel
 from onmt_varattn.latent import BASELINES, ESTIMATORS, OBJECTIVES, Objective, Positions, Settings
-from onmt_varattn.nmt.model import AlignmentModel
-from onmt_varattn.nmt.reading import Reader
-from onmt_varattn.progress import Progress, progress
+from onmt_varattn.nmt.model.building import AlignmentModel
+from onmt_varattn.nmt.model.reading import Reader
+from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.utils import pages
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import atomic_write, check_writable, fingerprint, read_lines, read_parallel
+from onmt_varattn.utils.progress import Progress, progress
 
 PART = "variance"  # the mark of the page
 TRAINING = "-preset small -attention variational"

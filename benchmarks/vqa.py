@@ -23,13 +23,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from onmt_varattn import pages
-from onmt_varattn.bin import vqa_preprocess
-from onmt_varattn.cli import run as run_command
+from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
 from onmt_varattn.errors import UserError
-from onmt_varattn.progress import progress
 from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.runs import as_words
+from onmt_varattn.utils import pages
+from onmt_varattn.utils.cli import run as run_command
+from onmt_varattn.utils.progress import progress
 
 BOXES, FEATURES, ANSWERS, WORDS, LENGTH = 36, 2048, 3129, 10_000, 8
 ROWS = ("soft", "marginal", "hard_sample", "variational_sample", "variational_enum")  # of the recipe
@@ -99,7 +99,7 @@ def measure(prefix: str, row: str, steps: int, batch: int) -> dict[str, float]:
     """Questions a second after the first steps, and the peak of memory that is the process's own."""
     words = f"-batch_size {batch} -train_steps {steps + WARM_UP} -report_every 1 -valid_steps 1000000 "
     words += f"-data {prefix} -save_model {prefix}.model -keep_checkpoint 0 -metrics_file none"
-    command = [sys.executable, "-m", "onmt_varattn.bin.vqa_train", *options(row), *words.split()]
+    command = [sys.executable, "-m", "onmt_varattn.bin.vqa.train", *options(row), *words.split()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     peak = 0.0
     with subprocess.Popen(

@@ -27,7 +27,7 @@ OLDEST_TORCH = (2, 6)
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
     try:
-        from onmt_varattn.cli import run
+        from onmt_varattn.utils.cli import run
     except ImportError:  # of OpenNMT-py, which the doctor is about to miss
         return _run(args)
     run(lambda: _run(args))
@@ -116,7 +116,7 @@ def _devices(problems: list[str]) -> None:
 
 def _seam(problems: list[str]) -> None:
     try:
-        from onmt_varattn.plugin import register
+        from onmt_varattn.nmt.plugin import register
 
         register()
     except Exception as error:

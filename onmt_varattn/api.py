@@ -9,12 +9,12 @@ from torch import Tensor
 
 from onmt_varattn.analysis.attention import Attention, by_words
 from onmt_varattn.errors import UserError
-from onmt_varattn.opts import check_translate
-from onmt_varattn.plugin import register
-from onmt_varattn.text import Sentence, TextProcessing, TextSide
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.nmt.text.processing import Sentence, TextProcessing, TextSide
+from onmt_varattn.training.opts import check_translate
 
 if TYPE_CHECKING:
-    from onmt_varattn.nmt.reading import Reading
+    from onmt_varattn.nmt.model.reading import Reading
 
 
 class Model:
@@ -59,8 +59,8 @@ class Model:
         """
         if isinstance(sentences, str):
             raise TypeError("translate() takes a list of sentences, not one string")
-        from onmt_varattn.nmt.model import choose_mixture
-        from onmt_varattn.nmt.translator import searcher
+        from onmt_varattn.nmt.model.building import choose_mixture
+        from onmt_varattn.nmt.search.translator import searcher
 
         opt = self._parse({**self._options, **options})
         choose_mixture(self.model, opt)
@@ -84,7 +84,7 @@ class Model:
     @property
     def kinds(self) -> list[str]:
         """The distributions over alignments that this model has, for `attention`."""
-        from onmt_varattn.nmt.model import AlignmentModel
+        from onmt_varattn.nmt.model.building import AlignmentModel
 
         if not isinstance(self.model, AlignmentModel):
             return ["prior"]
@@ -95,7 +95,7 @@ class Model:
     @property
     def null(self) -> bool:
         """Whether its alignments have a NULL position, the last one; of an ensemble, those of any model."""
-        from onmt_varattn.nmt.decoder import has_null
+        from onmt_varattn.nmt.model.decoder import has_null
 
         return has_null(self.model.decoder)
 
@@ -153,8 +153,8 @@ class Model:
         Raises:
             UserError: this is an ensemble, or not a model trained with -attention.
         """
-        from onmt_varattn.nmt.model import AlignmentModel
-        from onmt_varattn.nmt.reading import Reader
+        from onmt_varattn.nmt.model.building import AlignmentModel
+        from onmt_varattn.nmt.model.reading import Reader
 
         if not isinstance(self.model, AlignmentModel):
             raise UserError(f"{self.name}: not a single model trained with -attention")
@@ -169,7 +169,7 @@ class Model:
         Raises:
             UserError: says why, and what would work.
         """
-        from onmt_varattn.nmt.model import AlignmentModel
+        from onmt_varattn.nmt.model.building import AlignmentModel
 
         for kind in kinds:
             if kind in self.kinds:
@@ -194,7 +194,7 @@ class Model:
         self, pairs: Sequence[tuple[Sentence, Sentence]], kinds: Sequence[str]
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """p(z), q(z) or p(z | x, y) for each target token: T x S, or T x (S + 1) with NULL."""
-        from onmt_varattn.nmt.model import AlignmentModel
+        from onmt_varattn.nmt.model.building import AlignmentModel
 
         if not isinstance(self.model, AlignmentModel):
             for i, pair in enumerate(pairs):
@@ -207,7 +207,7 @@ class Model:
 
     def _stock_attention(self, source: Sentence, target: Sentence) -> Tensor:
         """The attention of a decoder of OpenNMT's own, or of an ensemble: T x S, or T x (S + 1) with NULL."""
-        from onmt_varattn.nmt.decoder import with_null
+        from onmt_varattn.nmt.model.decoder import with_null
 
         fields = [self.fields[side].base_field for side in ("src", "tgt")]
         device = next(self.model.parameters()).device
@@ -244,7 +244,7 @@ def parse_options(models: Sequence[str], options: dict[str, Any]) -> Any:
     """
     from onmt.utils.parse import ArgumentParser
 
-    from onmt_varattn.bin.translate import translate_parser
+    from onmt_varattn.bin.nmt.translate import translate_parser
 
     parser = translate_parser()
     parser.error = _raise  # type: ignore[method-assign]

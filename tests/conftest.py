@@ -55,7 +55,7 @@ def toy(tmp_path_factory):
 @pytest.fixture(scope="session")
 def data(toy, tmp_path_factory):
     """The toy corpus, preprocessed: the prefix of its files."""
-    from onmt_varattn.bin import preprocess
+    from onmt_varattn.bin.nmt import preprocess
 
     prefix = tmp_path_factory.mktemp("data") / "run"
     words = [f"-{part}_{side}" for part in ("train", "valid", "test") for side in ("src", "tgt")]
@@ -80,7 +80,7 @@ STEPS = (
 @pytest.fixture(scope="session")
 def model(data, tmp_path_factory):
     """A checkpoint of a soft attention model that has learned something; an earlier one is beside it."""
-    from onmt_varattn.bin import train
+    from onmt_varattn.bin.nmt import train
 
     prefix = tmp_path_factory.mktemp("model") / "soft"
     words = (

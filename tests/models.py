@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from onmt.inputters.inputter import _build_fields_vocab, get_fields
 
-from onmt_varattn.plugin import register
+from onmt_varattn.nmt.plugin import register
 from tests.conftest import at_once
 
 VOCABULARY = 12  # with <unk>, <blank>, <s>, </s>
@@ -92,8 +92,8 @@ def translator(built, eos_norm: float = 0.0, **settings):
     import onmt.translate.translator
     from onmt.inputters import str2reader
 
-    from onmt_varattn.nmt.search import EosNormScorer
-    from onmt_varattn.nmt.translator import Nowhere
+    from onmt_varattn.nmt.search.beam import EosNormScorer
+    from onmt_varattn.nmt.search.translator import Nowhere
 
     register()
     scorer = EosNormScorer(1.0, 0.0, "wu", "none")

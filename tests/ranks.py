@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from onmt_varattn.nmt.launch import follow_launcher
-from onmt_varattn.nmt.statistics import AlignmentStatistics, sum_over
-from onmt_varattn.nmt.world import join, leave
-from onmt_varattn.randomness import seed_of_rank
+from onmt_varattn.nmt.training.statistics import AlignmentStatistics, sum_over
+from onmt_varattn.training.launch import follow_launcher
+from onmt_varattn.training.processes import join, leave
+from onmt_varattn.training.randomness import seed_of_rank
 
 
 def talk(world):
@@ -72,8 +72,8 @@ def train():
     A fault is a rank, a step, and what goes wrong: "loss" or "gradient" is not a number, or there
     is no "memory" for more than so many sentences.
     """
-    import onmt_varattn.bin.train
-    from onmt_varattn.nmt import loss, trainer
+    import onmt_varattn.bin.nmt.train
+    from onmt_varattn.nmt.training import loss, trainer
 
     evaluate, backward = loss.TrainingLoss.evaluate, trainer.Trainer._backward
     for words, (rank, step, what, most), port in json.loads(Path(sys.argv[2], "runs.json").read_text()):
@@ -95,7 +95,7 @@ def train():
             return stats
 
         loss.TrainingLoss.evaluate, trainer.Trainer._backward = faulty, cramped
-        onmt_varattn.bin.train.main(words)
+        onmt_varattn.bin.nmt.train.main(words)
 
 
 def main():

@@ -5,7 +5,7 @@ import base64
 import h5py
 import numpy as np
 
-from onmt_varattn.vqa.regions import Regions
+from onmt_varattn.vqa.features.regions import Regions
 
 
 def draw(images, size=6, boxes=(1, 5), seed=1):

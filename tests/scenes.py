@@ -1,6 +1,6 @@
 """Small scenes, prepared: data that a model of visual question answering can be trained on in a moment."""
 
-from onmt_varattn.bin import vqa_preprocess
+from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
 from onmt_varattn.vqa.scenes import Settings, write_scenes
 
 SIZES = "-word_vec_size 8 -rnn_size 12 -attention_size 10 -answer_vec_size 6"

@@ -21,8 +21,8 @@ import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.analysis.figures import Panel, plot
 from onmt_varattn.api import Model
-from onmt_varattn.cli import Parser, run
-from onmt_varattn.files import read_lines
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import read_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path("demo")

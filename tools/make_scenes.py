@@ -15,7 +15,7 @@ The same options give the same files, and replace what an earlier run wrote.
 
 from collections.abc import Sequence
 
-from onmt_varattn.cli import Parser, run
+from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.vqa.scenes import Settings, summary, write_scenes
 
 

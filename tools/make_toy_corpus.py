@@ -27,10 +27,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onmt_varattn.cli import Parser, run
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
-from onmt_varattn.progress import progress
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import atomic_write
+from onmt_varattn.utils.progress import progress
 
 SHORTEST, LONGEST = 4, 20  # words of a sentence, either side
 MOST_SENTENCES = 1_000_000  # there are more, but the short ones run out first: the mean length drifts up

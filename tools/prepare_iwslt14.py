@@ -1,6 +1,6 @@
 """Prepare IWSLT14 for onmt_train."""
 
-from onmt_varattn.bin.prepare_iwslt14 import main
+from onmt_varattn.bin.corpora.prepare_iwslt14 import main
 
 if __name__ == "__main__":
     main()

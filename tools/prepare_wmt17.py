@@ -1,6 +1,6 @@
 """Prepare WMT17 for onmt_train."""
 
-from onmt_varattn.bin.prepare_wmt17 import main
+from onmt_varattn.bin.corpora.prepare_wmt17 import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """The paper's tables on your own machine: prepare, train, evaluate, write."""
 
-from onmt_varattn.bin.reproduce import main
+from onmt_varattn.bin.analysis.reproduce import main
 
 if __name__ == "__main__":
     main()

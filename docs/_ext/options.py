@@ -9,22 +9,22 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from onmt_varattn import opts
-from onmt_varattn.bin.align import align_parser
-from onmt_varattn.bin.average_models import average_parser
-from onmt_varattn.bin.build_vocab import vocabulary_parser
-from onmt_varattn.bin.evaluate import evaluate_parser
-from onmt_varattn.bin.explore import explore_parser
-from onmt_varattn.bin.plot_alignment import plot_alignment_parser
-from onmt_varattn.bin.preprocess import preprocess_parser
-from onmt_varattn.bin.release_model import release_parser
-from onmt_varattn.bin.server import server_parser
-from onmt_varattn.bin.train import train_parser
-from onmt_varattn.bin.translate import translate_parser
-from onmt_varattn.bin.vqa_evaluate import vqa_evaluate_parser
-from onmt_varattn.bin.vqa_preprocess import vqa_preprocess_parser
-from onmt_varattn.bin.vqa_train import vqa_train_parser
-from onmt_varattn.cli import Parser
+from onmt_varattn.bin.analysis.align import align_parser
+from onmt_varattn.bin.analysis.evaluate import evaluate_parser
+from onmt_varattn.bin.analysis.explore import explore_parser
+from onmt_varattn.bin.analysis.plot_alignment import plot_alignment_parser
+from onmt_varattn.bin.nmt.average_models import average_parser
+from onmt_varattn.bin.nmt.build_vocab import vocabulary_parser
+from onmt_varattn.bin.nmt.preprocess import preprocess_parser
+from onmt_varattn.bin.nmt.release_model import release_parser
+from onmt_varattn.bin.nmt.server import server_parser
+from onmt_varattn.bin.nmt.train import train_parser
+from onmt_varattn.bin.nmt.translate import translate_parser
+from onmt_varattn.bin.vqa.evaluate import vqa_evaluate_parser
+from onmt_varattn.bin.vqa.preprocess import vqa_preprocess_parser
+from onmt_varattn.bin.vqa.train import vqa_train_parser
+from onmt_varattn.training import opts
+from onmt_varattn.utils.cli import Parser
 
 MARKER = "<!-- options of all commands -->"
 PAGE = "options"

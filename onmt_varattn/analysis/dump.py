@@ -20,10 +20,10 @@ from typing import IO, Any
 from onmt.constants import DefaultTokens
 from torch import Tensor
 
-from onmt_varattn.nmt.decoder import has_null
-from onmt_varattn.nmt.reading import Reader, Reading
-from onmt_varattn.nmt.translator import Hypothesis
-from onmt_varattn.progress import progress
+from onmt_varattn.nmt.model.decoder import has_null
+from onmt_varattn.nmt.model.reading import Reader, Reading
+from onmt_varattn.nmt.search.translator import Hypothesis
+from onmt_varattn.utils.progress import progress
 
 DECIMALS = 5
 CHUNK = 256  # pairs whose matrices are held at a time

@@ -18,11 +18,11 @@ from torch import Tensor
 from onmt_varattn.analysis.attention import NULL
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.api import Model
-from onmt_varattn.files import to_json
 from onmt_varattn.latent import Categorical, KMax, Mixture
 from onmt_varattn.latent.mixtures import SAMPLES
-from onmt_varattn.nmt.reading import Reading
-from onmt_varattn.text import JOIN_MARKER, SPACE_MARKER, Sentence
+from onmt_varattn.nmt.model.reading import Reading
+from onmt_varattn.nmt.text.processing import JOIN_MARKER, SPACE_MARKER, Sentence
+from onmt_varattn.utils.files import to_json
 
 SHORT = {"prior": "p", "posterior": "q", "exact": "e"}
 PLACE = "DATA"  # in the template

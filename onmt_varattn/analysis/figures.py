@@ -17,7 +17,7 @@ from typing import Any
 from onmt_varattn.analysis.attention import Attention
 from onmt_varattn.analysis.fonts import families
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import write_result
+from onmt_varattn.utils.files import write_result
 
 RED, BLUE, INK, GRID = "#c0202b", "#1257a6", "#222222", "#d9dce1"
 UPPER_LEFT = ((0, 0), (1, 0), (0, 1))  # corners in a cell: across, down

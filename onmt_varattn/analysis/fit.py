@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from onmt_varattn.api import Model
 from onmt_varattn.errors import warn
-from onmt_varattn.text import Sentence, TextProcessing
-from onmt_varattn.vocabulary import MOST_UNKNOWN, unknown_share
+from onmt_varattn.nmt.text.processing import Sentence, TextProcessing
+from onmt_varattn.nmt.text.vocabulary import MOST_UNKNOWN, unknown_share
 
 SWAPPED = 0.75  # as many nats as on its own side: then a text is rather of the other one
 FEWEST = 8  # words, to tell two languages from each other

@@ -12,13 +12,13 @@ import torch
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, read_lines
-from onmt_varattn.progress import progress
 from onmt_varattn.reproduction.plot import plot_kmax
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.runs import Run
 from onmt_varattn.reproduction.tables import Results, Table
 from onmt_varattn.reproduction.tasks import task_of
+from onmt_varattn.utils.files import atomic_write, read_lines
+from onmt_varattn.utils.progress import progress
 
 
 def finished_runs(recipe: Recipe, output: Path) -> list[Run]:

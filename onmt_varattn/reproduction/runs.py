@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
 from onmt_varattn.reproduction.recipe import Recipe
 from onmt_varattn.reproduction.tasks import task_of
+from onmt_varattn.utils.files import atomic_write
 
 
 @dataclass(frozen=True)

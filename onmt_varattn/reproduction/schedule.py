@@ -14,10 +14,10 @@ from typing import IO
 
 from tqdm import tqdm
 
-from onmt_varattn import locking
-from onmt_varattn.progress import Progress, progress
 from onmt_varattn.reproduction.runs import Run
 from onmt_varattn.reproduction.tasks import task_of
+from onmt_varattn.utils import locking
+from onmt_varattn.utils.progress import Progress, progress
 
 LOOK_AGAIN = 0.5  # seconds
 PATIENCE = 30.0  # seconds that a process has to stop by itself

@@ -39,7 +39,8 @@ def task_of(recipe: Recipe) -> Task:
 
 
 def _translation_parsers() -> tuple[Any, Any]:
-    from onmt_varattn.bin import evaluate, train
+    from onmt_varattn.bin.analysis import evaluate
+    from onmt_varattn.bin.nmt import train
 
     return train.train_parser(), evaluate.evaluate_parser()
 
@@ -52,25 +53,26 @@ def _check_translation_training(opt: Any) -> None:
 
 
 def _check_translation_evaluation(opt: Any) -> None:
-    from onmt_varattn.bin import evaluate
+    from onmt_varattn.bin.analysis import evaluate
 
     evaluate.check(opt)
 
 
 def _vqa_parsers() -> tuple[Any, Any]:
-    from onmt_varattn.bin import vqa_evaluate, vqa_train
+    from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
+    from onmt_varattn.bin.vqa import train as vqa_train
 
     return vqa_train.vqa_train_parser(), vqa_evaluate.vqa_evaluate_parser()
 
 
 def _check_vqa_training(opt: Any) -> None:
-    from onmt_varattn.bin import vqa_train
+    from onmt_varattn.bin.vqa import train as vqa_train
 
     vqa_train.check_options(opt)
 
 
 def _check_vqa_evaluation(opt: Any) -> None:
-    from onmt_varattn.bin import vqa_evaluate
+    from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
 
     vqa_evaluate.check(opt)
 
@@ -87,8 +89,8 @@ def _vqa_test_set(recipe: Recipe) -> str:
 
 TASKS = {
     "translation": Task(
-        training="onmt_varattn.bin.train",
-        evaluation="onmt_varattn.bin.evaluate",
+        training="onmt_varattn.bin.nmt.train",
+        evaluation="onmt_varattn.bin.analysis.evaluate",
         parsers=_translation_parsers,
         check_training=_check_translation_training,
         check_evaluation=_check_translation_evaluation,
@@ -107,8 +109,8 @@ TASKS = {
         alignment_tables=[tables.alignment_table],
     ),
     "vqa": Task(
-        training="onmt_varattn.bin.vqa_train",
-        evaluation="onmt_varattn.bin.vqa_evaluate",
+        training="onmt_varattn.bin.vqa.train",
+        evaluation="onmt_varattn.bin.vqa.evaluate",
         parsers=_vqa_parsers,
         check_training=_check_vqa_training,
         check_evaluation=_check_vqa_evaluation,

@@ -8,7 +8,7 @@ import time
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from onmt_varattn.progress import Due, duration
+from onmt_varattn.utils.progress import Due, duration
 
 logger = logging.getLogger()
 

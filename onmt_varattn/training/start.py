@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from onmt_varattn.checkpoints.trees import BrokenError
 from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.training.checkpoints.trees import BrokenError
 
 
 def load_start(scheduled: ScheduledObjective, state: Any) -> None:

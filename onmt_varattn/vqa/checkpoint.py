@@ -5,9 +5,13 @@ from typing import Any
 
 import torch
 
-from onmt_varattn import checkpoints, saving
-from onmt_varattn.attention import build_attention
-from onmt_varattn.checkpoints.fitting import (
+from onmt_varattn.errors import UserError
+from onmt_varattn.latent import OBJECTIVES
+from onmt_varattn.modules import GatedPosterior
+from onmt_varattn.training import checkpoints
+from onmt_varattn.training.attention import build_attention
+from onmt_varattn.training.checkpoints import saver as saving
+from onmt_varattn.training.checkpoints.fitting import (
     check_finite,
     check_fit,
     check_sizes,
@@ -17,17 +21,14 @@ from onmt_varattn.checkpoints.fitting import (
     take_average,
     taken_from,
 )
-from onmt_varattn.checkpoints.options import typed
-from onmt_varattn.checkpoints.trees import BrokenError, is_text, like, shown
-from onmt_varattn.errors import UserError
-from onmt_varattn.latent import OBJECTIVES
-from onmt_varattn.modules import GatedPosterior
-from onmt_varattn.opts import saved_words
-from onmt_varattn.vqa.data import Data
+from onmt_varattn.training.checkpoints.options import typed
+from onmt_varattn.training.checkpoints.trees import BrokenError, is_text, like, shown
+from onmt_varattn.training.opts import saved_words
+from onmt_varattn.vqa.data.dataset import Data
+from onmt_varattn.vqa.data.words import WordList
 from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
 from onmt_varattn.vqa.opts import resolve, train_opts
-from onmt_varattn.vqa.words import WordList
 
 PARTS = ("vqa", "model", "opt")
 SIZES = ("word_vec_size", "rnn_size", "layers", "attention_size", "answer_vec_size")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write
-from onmt_varattn.vqa.regions import Regions
+from onmt_varattn.utils.files import atomic_write
+from onmt_varattn.vqa.features.regions import Regions
 
 PRIOR, POSTERIOR, INK, FRAME = "#d55e00", "#0072b2", "#222222", "#b5bac2"  # told apart by the colour-blind
 FORMATS = {

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.latent import Inference, Mixture
-from onmt_varattn.vqa.answers import accuracy
-from onmt_varattn.vqa.batches import read_ahead
-from onmt_varattn.vqa.data import Batch, Part, fixed_labels
-from onmt_varattn.vqa.gold import BoxScores
+from onmt_varattn.vqa.data.answers import accuracy
+from onmt_varattn.vqa.data.batches import read_ahead
+from onmt_varattn.vqa.data.dataset import Batch, Part, fixed_labels
+from onmt_varattn.vqa.data.gold import BoxScores
 from onmt_varattn.vqa.model import AnswerModel
 
 LABEL_SEED = 1  # of the label that a question has whenever it is not trained on

@@ -19,7 +19,7 @@ from onmt_varattn.latent import LatentAttention, Positions
 from onmt_varattn.latent.attention import flat_posterior
 from onmt_varattn.latent.distributions import MINUS_INFINITY
 from onmt_varattn.modules import GatedPosterior
-from onmt_varattn.vqa.data import Batch
+from onmt_varattn.vqa.data.dataset import Batch
 
 
 class AnswerModel(nn.Module):

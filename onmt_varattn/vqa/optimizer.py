@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from onmt_varattn.checkpoints.fitting import check_state
-from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
-from onmt_varattn.plateau import Plateau
+from onmt_varattn.training.checkpoints.fitting import check_state
+from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, like
+from onmt_varattn.training.plateau import Plateau
 
 
 class Optimizer:

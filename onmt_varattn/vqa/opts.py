@@ -1,13 +1,13 @@
-"""Options of visual question answering; what it has in common with translation is in `onmt_varattn.opts`."""
+"""Options of visual question answering; shared options are in `onmt_varattn.training.opts`."""
 
 from typing import Any
 
 import torch
 
-from onmt_varattn import opts
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.latent.scores import SCORES
+from onmt_varattn.training import opts
 
 POSTERIORS = ["amortized", "svi", "savi"]
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import Inference, Mixture
 from onmt_varattn.vqa.checkpoint import Trained
-from onmt_varattn.vqa.data import Batch
-from onmt_varattn.vqa.features import Regions
-from onmt_varattn.vqa.words import tokenise
+from onmt_varattn.vqa.data.dataset import Batch
+from onmt_varattn.vqa.data.words import tokenise
+from onmt_varattn.vqa.features.formats import Regions
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from onmt_varattn.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.errors import StoppedError, TrainingError
-from onmt_varattn.metrics import MetricsFile, means
-from onmt_varattn.randomness import model_stream, set_model_stream
-from onmt_varattn.signals import StopRequest
+from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.training.health import NOT_BEGUN, Health
+from onmt_varattn.training.metrics import MetricsFile, means
 from onmt_varattn.training.pace import Pace
-from onmt_varattn.vqa.batches import Batches, read_ahead
+from onmt_varattn.training.randomness import model_stream, set_model_stream
+from onmt_varattn.training.signals import StopRequest
 from onmt_varattn.vqa.checkpoint import Saver
-from onmt_varattn.vqa.data import Batch
+from onmt_varattn.vqa.data.batches import Batches, read_ahead
+from onmt_varattn.vqa.data.dataset import Batch
 from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
 

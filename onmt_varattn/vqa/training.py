@@ -9,20 +9,20 @@ from typing import Any
 
 import torch
 
-from onmt_varattn import runs
-from onmt_varattn.allocator import keep_freed_memory
-from onmt_varattn.attention import after_warm_up, mixture_of
-from onmt_varattn.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import fingerprint
 from onmt_varattn.latent import SoftContext
-from onmt_varattn.saving import checkpoints_of, newest_good, remove_remains, steps_of_run
+from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.attention import after_warm_up, mixture_of
+from onmt_varattn.training.checkpoints import runs
+from onmt_varattn.training.checkpoints.fitting import count_not_finite, taken_from
+from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good, remove_remains, steps_of_run
+from onmt_varattn.utils.files import fingerprint
 from onmt_varattn.vqa import checkpoint
-from onmt_varattn.vqa.batches import Batches
-from onmt_varattn.vqa.building import FEATURES
-from onmt_varattn.vqa.data import Data, Part
-from onmt_varattn.vqa.embeddings import load_embeddings
+from onmt_varattn.vqa.data.batches import Batches
+from onmt_varattn.vqa.data.dataset import Data, Part
+from onmt_varattn.vqa.data.embeddings import load_embeddings
 from onmt_varattn.vqa.evaluation import labelled_batches, measure
+from onmt_varattn.vqa.features.building import FEATURES
 from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
 from onmt_varattn.vqa.opts import check_same

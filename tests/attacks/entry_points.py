@@ -43,8 +43,8 @@ def _inert(checkpoint: Any) -> dict[str, Any]:
 
 @_point("load", TRANSLATION)
 def _load(path: Path, scratch: Path) -> Any:
-    from onmt_varattn.nmt import checkpoint
-    from onmt_varattn.plugin import register
+    from onmt_varattn.nmt.model import checkpoint
+    from onmt_varattn.nmt.plugin import register
 
     register()
     return _inert(checkpoint.load(str(path)))
@@ -74,9 +74,9 @@ def _api(path: Path, scratch: Path) -> Any:
 @_point("server", TRANSLATION)
 def _server(path: Path, scratch: Path) -> None:
     from onmt_varattn.errors import UserError
-    from onmt_varattn.serving.config import ModelConfig
-    from onmt_varattn.serving.models import Models
-    from onmt_varattn.serving.requests import Limits
+    from onmt_varattn.nmt.serving.config import ModelConfig
+    from onmt_varattn.nmt.serving.models import Models
+    from onmt_varattn.nmt.serving.requests import Limits
 
     models = Models(Limits())
     try:
@@ -160,7 +160,7 @@ POINTS = {**TRANSLATION, **VQA, UNSAFE: _unsafe}
 
 def available() -> list[str]:
     """The points that this version has."""
-    from onmt_varattn.bin.release_model import release_parser
+    from onmt_varattn.bin.nmt.release_model import release_parser
 
     actions = {action.dest: action for action in release_parser()._actions}
     formats = actions["format"].choices or ()

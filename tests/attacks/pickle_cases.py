@@ -118,7 +118,7 @@ _CALLS: dict[str, Callable[[Goods], tuple[Any, ...]]] = {
     "onmt.utils.parse ArgumentParser": lambda goods: (),
     "torchtext.vocab GloVe": lambda goods: (),
     "torchtext.utils download_from_url": lambda goods: ("http://127.0.0.1:9/", str(goods.witness / "ran")),
-    "onmt_varattn.files atomic_write": lambda goods: (str(goods.witness / "ran"),),
+    "onmt_varattn.utils.files atomic_write": lambda goods: (str(goods.witness / "ran"),),
 }
 for _name, _args in _CALLS.items():
     _put(

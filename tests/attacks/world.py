@@ -38,7 +38,7 @@ VQA_TRAINING = (
 
 def make(directory: Path) -> None:
     """Write texts and scenes, prepared for training."""
-    from onmt_varattn.bin import preprocess
+    from onmt_varattn.bin.nmt import preprocess
     from tests.scenes import prepare
 
     with inside(directory):
@@ -56,7 +56,8 @@ def make(directory: Path) -> None:
 
 def train(kind: str, name: str, steps: int = 2) -> Path:
     """Train a model of a kind in the current directory; returns its checkpoint."""
-    from onmt_varattn.bin import train, vqa_train
+    from onmt_varattn.bin.nmt import train
+    from onmt_varattn.bin.vqa import train as vqa_train
 
     flags, command = (VQA_TRAINING, vqa_train) if kind == "vqa" else (TRAINING, train)
     command.main(f"{flags} -train_steps {steps} -save_checkpoint_steps {steps} -save_model {name}".split())

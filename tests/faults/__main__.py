@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from onmt_varattn import pages
-from onmt_varattn.plugin import register
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.utils import pages
 from tests.attacks.arena import Arena
 from tests.attacks.cases import corpus, one_of_each
 from tests.faults import server_load, training

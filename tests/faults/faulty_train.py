@@ -7,9 +7,9 @@ than so many sentences at once.
 import json
 import os
 
-from onmt_varattn.bin import train
-from onmt_varattn.nmt import loss
-from onmt_varattn.nmt.trainer import Trainer
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.training import loss
+from onmt_varattn.nmt.training.trainer import Trainer
 
 FAULT = json.loads(os.environ.get("FAULT", "{}"))
 evaluate, backward = loss.TrainingLoss.evaluate, Trainer._backward

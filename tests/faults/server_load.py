@@ -253,7 +253,7 @@ def good_requests(model_path, source_lines, rng, number=60):
 
 
 @contextlib.contextmanager
-def serving(model_path, directory, more=(), start=("-m", "onmt_varattn.bin.server"), entry=()):
+def serving(model_path, directory, more=(), start=("-m", "onmt_varattn.bin.nmt.server"), entry=()):
     """A server in a process of its own: the process and its port.
 
     Args:

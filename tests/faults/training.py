@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from onmt_varattn.files import temporary_start
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.utils.files import temporary_start
 
 ROOT = Path(__file__).parent.parent.parent
 STEPS = 120
@@ -48,7 +48,7 @@ class Runs:
     def __init__(self, data, directory, seed=1):
         self.data, self.directory, self.draw = data, Path(directory), random.Random(seed)
 
-    def start(self, name, *words, module="onmt_varattn.bin.train", **environment):
+    def start(self, name, *words, module="onmt_varattn.bin.nmt.train", **environment):
         """Start (or go on with) a run; its output can be read."""
         command = [sys.executable, "-m", module, "-config", f"{self.data}.yaml", *RUN.split()]
         command += [*" ".join(words).split(), "-resume", "-save_model", str(self.directory / name)]

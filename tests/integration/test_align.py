@@ -8,8 +8,9 @@ import torch
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, pharaoh, threshold_links
 from onmt_varattn.analysis.symmetry import METHODS, symmetrize
-from onmt_varattn.bin import align, preprocess, train
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.analysis import align
+from onmt_varattn.bin.nmt import preprocess, train
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import SIZES, call
 
 FEW = "-optim adam -learning_rate 0.02 -batch_size 16 -train_steps 12 -valid_steps 12 -seed 5"

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.plugin import register
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.plugin import register
 from onmt_varattn.vqa import checkpoint as vqa_checkpoint
 from tests.attacks import conversion, exploit, harness, mutators, pickles, strict, tensors_file
 from tests.attacks.archives import Archive
@@ -91,7 +91,7 @@ def test_the_corpus_is_as_large_as_promised():
 
 
 def test_weights_that_are_not_finite_translate_only_if_asked_to(arena, tmp_path):
-    from onmt_varattn.bin import translate
+    from onmt_varattn.bin.nmt import translate
 
     names = {action.dest for action in translate.translate_parser()._actions}
     if "allow_nonfinite" not in names:

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import onmt_varattn
-from onmt_varattn.bin import train, translate
+from onmt_varattn.bin.nmt import train, translate
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import OBJECTIVES
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.text import TextProcessing
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.text.processing import TextProcessing
 from tests.conftest import SIZES, STEPS, at_once, call
 
 CELLS = [
@@ -291,7 +291,7 @@ def test_a_model_without_an_inference_network_has_no_posterior(model, toy):
 @pytest.fixture(scope="module")
 def aligned(toy, tmp_path_factory):
     """The toy corpus with its gold alignments, preprocessed."""
-    from onmt_varattn.bin import preprocess
+    from onmt_varattn.bin.nmt import preprocess
 
     prefix = tmp_path_factory.mktemp("aligned") / "run"
     words = " ".join(
@@ -306,7 +306,7 @@ def aligned(toy, tmp_path_factory):
 def test_links_between_words_become_links_between_subwords(aligned, toy):
     """Merging the subwords' links back gives the gold ones."""
     from onmt_varattn.analysis.alignment import parse_pharaoh
-    from onmt_varattn.text import TextProcessing
+    from onmt_varattn.nmt.text.processing import TextProcessing
 
     text = TextProcessing.load(f"{aligned}.text.json")
     gold = (toy / "train.align").read_text().splitlines()
@@ -357,7 +357,7 @@ def test_an_external_posterior_needs_alignments(data, tmp_path, capsys):
     ],
 )
 def test_bad_alignments_are_refused(toy, tmp_path, content, words, capsys):
-    from onmt_varattn.bin import preprocess
+    from onmt_varattn.bin.nmt import preprocess
 
     (tmp_path / "bad").write_text(content)
     files = " ".join(

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from onmt_varattn.bin import train
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.nmt.launch import free_port, launch
-from onmt_varattn.plugin import register
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.training.launch import free_port, launch
 from tests.conftest import ROOT, SIZES, call, run_command
 
 COMMON = "-optim sgd -learning_rate 0.2 -max_grad_norm 5 -dropout 0 -train_steps 20 -valid_steps 10 -report_every 4"

@@ -9,8 +9,9 @@ import pytest
 import sacrebleu
 
 import onmt_varattn
-from onmt_varattn.bin import evaluate, train
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.analysis import evaluate
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import ROOT, SIZES, STEPS, call, run_command
 
 KEYS = {
@@ -86,7 +87,7 @@ def test_it_is_the_validation_of_training(model, latent, toy, tmp_path):
 def test_the_module_writes_what_others_read(model, text, tmp_path):
     output = tmp_path / "new" / "out.json"
     words = ["-model", model, "-src", f"{text}.de", "-tgt", f"{text}.en", "-kmax", 2, "-json", output]
-    run_command(sys.executable, "-m", "onmt_varattn.bin.evaluate", *words)
+    run_command(sys.executable, "-m", "onmt_varattn.bin.analysis.evaluate", *words)
     found = json.loads(output.read_text("utf-8"))
     assert list(found) == ["src", "tgt", "sentences", "version", "models"]
     assert found["src"] == f"{text}.de"

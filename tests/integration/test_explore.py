@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import onmt_varattn
-from onmt_varattn.bin import explore, train
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.analysis import explore
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import SIZES, STEPS, call
 
 HOSTILE = ('</script><b id=evil>fett</b> <!-- & "der" hund', "</script><img src=x> $1 {{the}} \\u003c dog")

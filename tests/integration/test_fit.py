@@ -2,7 +2,7 @@
 
 import pytest
 
-from onmt_varattn.bin import align, evaluate, explore, plot_alignment
+from onmt_varattn.bin.analysis import align, evaluate, explore, plot_alignment
 from tests.conftest import call
 
 

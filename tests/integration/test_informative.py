@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from onmt_varattn.bin import align, evaluate, explore, train
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.analysis import align, evaluate, explore
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import SIZES, STEPS, call
 
 MORE = 'see the training page, "Sick runs"'

@@ -15,9 +15,10 @@ import pytest
 import torch
 import yaml
 
-from onmt_varattn.bin import align, build_vocab, evaluate, explore, preprocess, train, translate
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.text import TextProcessing
+from onmt_varattn.bin.analysis import align, evaluate, explore
+from onmt_varattn.bin.nmt import build_vocab, preprocess, train, translate
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.text.processing import TextProcessing
 from tests.conftest import call
 
 BOM = b"\xef\xbb\xbf"

@@ -75,7 +75,7 @@ def test_a_fresh_environment_gets_our_scripts(tmp_path):
     run_command(sys.executable, "-m", "venv", tmp_path / "venv")
     pip = [tmp_path / "venv/bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", ROOT]
     run_command(*pip, cwd=tmp_path)
-    assert "onmt_varattn.bin.train" in (tmp_path / "venv/bin/onmt_train").read_text()
+    assert "onmt_varattn.bin.nmt.train" in (tmp_path / "venv/bin/onmt_train").read_text()
     environment = {**os.environ, "PATH": f"{tmp_path}/venv/bin:{os.environ['PATH']}"}
     result = run_command("onmt_varattn", "doctor", cwd=tmp_path, env=environment)
     assert "all is well" in result.stdout

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from onmt_varattn import files
-from onmt_varattn.bin import align, evaluate, explore, preprocess, translate
+from onmt_varattn.bin.analysis import align, evaluate, explore
+from onmt_varattn.bin.nmt import preprocess, translate
+from onmt_varattn.utils import files
 from tests.conftest import ROOT, call
 
 

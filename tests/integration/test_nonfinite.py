@@ -5,9 +5,11 @@ import math
 import pytest
 
 import onmt_varattn
-from onmt_varattn.bin import align, evaluate, explore, plot_alignment, train, translate, vqa_evaluate
+from onmt_varattn.bin.analysis import align, evaluate, explore, plot_alignment
+from onmt_varattn.bin.nmt import train, translate
+from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import SIZES, STEPS, call
 
 MESSAGE = "bad.pt: 2 of its parameters are not finite numbers"
@@ -63,7 +65,7 @@ def test_training_counts_them(bad, data, tmp_path, capfd):
 def test_visual_question_answering_refuses_them(tmp_path, capsys):
     import torch
 
-    from onmt_varattn import checkpoints
+    from onmt_varattn.training import checkpoints
     from onmt_varattn.vqa.checkpoint import Trained
     from tests.conftest import ROOT
 

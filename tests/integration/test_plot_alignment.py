@@ -8,7 +8,8 @@ import pytest
 
 import onmt_varattn
 from onmt_varattn.analysis import figures
-from onmt_varattn.bin import plot_alignment, train
+from onmt_varattn.bin.analysis import plot_alignment
+from onmt_varattn.bin.nmt import train
 from tests.conftest import SIZES, STEPS, call, run_command
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onmt_varattn.bin import prepare_iwslt14, prepare_wmt17, train
-from onmt_varattn.text import TextProcessing
+from onmt_varattn.bin.corpora import prepare_iwslt14, prepare_wmt17
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.text.processing import TextProcessing
 from tests.conftest import SIZES, call
 from tests.unit.test_corpora import serving, tar
 

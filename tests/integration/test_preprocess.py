@@ -17,8 +17,8 @@ from onmt.inputters.inputter import _read_vocab_file
 from onmt.opts import train_opts
 from onmt.utils.parse import ArgumentParser
 
-from onmt_varattn.bin import preprocess
-from onmt_varattn.text import TextProcessing
+from onmt_varattn.bin.nmt import preprocess
+from onmt_varattn.nmt.text.processing import TextProcessing
 from tests.conftest import call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -308,7 +308,7 @@ def test_what_comes_next_is_quoted_and_fits_the_data(corpus, run, monkeypatch):
 
 def test_the_next_commands_are_commands(corpus, run, capsys):
     """onmt_train and onmt_translate take them, apart from the number of steps."""
-    from onmt_varattn.bin import train, translate
+    from onmt_varattn.bin.nmt import train, translate
 
     training, translation = commands(run({**corpus, "vocab_size": None}))
     assert (training.pop(0), translation.pop(0)) == ("onmt_train", "onmt_translate")

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from onmt_varattn import progress
-from onmt_varattn.bin import align, average_models, evaluate, explore, preprocess, translate
+from onmt_varattn.bin.analysis import align, evaluate, explore
+from onmt_varattn.bin.nmt import average_models, preprocess, translate
+from onmt_varattn.utils import progress
 from tests.conftest import call
 from tools import make_scenes, make_toy_corpus
 

@@ -9,8 +9,8 @@ import time
 import pytest
 import yaml
 
-from onmt_varattn.bin import reproduce
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.analysis import reproduce
+from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.reproduction.recipe import RECIPES, load_recipe
 from tests.conftest import ROOT, SIZES, call
 

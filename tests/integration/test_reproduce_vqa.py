@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from onmt_varattn.bin import reproduce
+from onmt_varattn.bin.analysis import reproduce
 from onmt_varattn.reproduction import schedule
 from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.tasks import TASKS

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from onmt_varattn import saving
-from onmt_varattn.bin import train
+from onmt_varattn.bin.nmt import train
 from onmt_varattn.latent import start
-from onmt_varattn.nmt import checkpoint, loss
-from onmt_varattn.nmt.data import Share
-from onmt_varattn.nmt.trainer import Trainer
-from onmt_varattn.plugin import register
+from onmt_varattn.nmt.data.batches import Share
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.nmt.training import loss
+from onmt_varattn.nmt.training.trainer import Trainer
+from onmt_varattn.training.checkpoints import saver as saving
 from tests.conftest import ROOT, SIZES, call
 
 RUN = (
@@ -135,7 +136,7 @@ def test_a_spoilt_line_of_metrics_is_left_out(data, tmp_path, capsys):
 
 
 def test_a_checkpoint_says_what_it_was_written_with_and_a_released_model_has_none_of_it(model, tmp_path):
-    from onmt_varattn.bin import release_model
+    from onmt_varattn.bin.nmt import release_model
 
     saved = checkpoint.load(str(model))["training"]
     assert saved["versions"]["torch"] == torch.__version__

@@ -19,14 +19,14 @@ import pytest
 import torch
 
 import onmt_varattn
-from onmt_varattn.bin import server
-from onmt_varattn.plugin import register
-from onmt_varattn.serving.access import Access
-from onmt_varattn.serving.app import build_app
-from onmt_varattn.serving.config import read_config
-from onmt_varattn.serving.models import Models
-from onmt_varattn.serving.network import HEADER_BYTES, bind, http_server, is_loopback
-from onmt_varattn.serving.requests import Limits
+from onmt_varattn.bin.nmt import server
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.nmt.serving.access import Access
+from onmt_varattn.nmt.serving.app import build_app
+from onmt_varattn.nmt.serving.config import read_config
+from onmt_varattn.nmt.serving.models import Models
+from onmt_varattn.nmt.serving.network import HEADER_BYTES, bind, http_server, is_loopback
+from onmt_varattn.nmt.serving.requests import Limits
 from tests.conftest import ROOT, call
 from tests.faults import server_load
 

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from onmt_varattn.bin import train
+from onmt_varattn.bin.nmt import train
 from onmt_varattn.latent import start
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.nmt.trainer import Trainer
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.training.trainer import Trainer
 from onmt_varattn.training import health
 from tests.conftest import SIZES, call
 

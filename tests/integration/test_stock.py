@@ -6,10 +6,10 @@ import sys
 import pytest
 import torch
 
-from onmt_varattn import plugin
-from onmt_varattn.bin import release_model
+from onmt_varattn.bin.nmt import release_model
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.nmt import plugin
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import ROOT, call, run_command
 
 MODELS = {

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from onmt_varattn.bin import train, translate
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.nmt import train, translate
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import call
 
 SIZES = "-encoder_type brnn -layers 1 -word_vec_size 24 -rnn_size 32 -dropout 0"
@@ -55,7 +55,7 @@ def without_our_options(path, to):
     """The checkpoint as OpenNMT-py alone would have written it."""
     from onmt.utils.parse import ArgumentParser
 
-    from onmt_varattn import opts
+    from onmt_varattn.training import opts
 
     parser = ArgumentParser()
     parser.add("-global_attention", choices=["mlp"])

@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 
-from onmt_varattn.bin import train
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.nmt import train
+from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import ROOT, SIZES, STEPS, call
 
 
@@ -25,7 +25,7 @@ def test_checkpoints_are_written_and_hold_the_text_processing(model, data):
     assert (model.parent / "soft_best.pt").resolve() == model
     loaded = checkpoint.load(str(model))
     assert loaded["opt"].attention == "soft"
-    from onmt_varattn.text import TextProcessing
+    from onmt_varattn.nmt.text.processing import TextProcessing
 
     assert TextProcessing.from_dict(loaded["opt"].text_processing) == TextProcessing.load(f"{data}.text.json")
 
@@ -103,7 +103,7 @@ def test_variants_train(data, tmp_path, flags):
 
 
 def test_shared_embeddings_are_one_matrix(toy, tmp_path):
-    from onmt_varattn.bin import preprocess
+    from onmt_varattn.bin.nmt import preprocess
 
     files = [
         f"-{part}_{s} {toy}/{part}.{lang}"

@@ -13,10 +13,11 @@ import pytest
 import sacrebleu
 
 import onmt_varattn
-from onmt_varattn.bin import average_models, evaluate, release_model, translate, translate_dynamic
+from onmt_varattn.bin.analysis import evaluate
+from onmt_varattn.bin.nmt import average_models, release_model, translate, translate_dynamic
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.text import TextProcessing
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.text.processing import TextProcessing
 from tests.conftest import ROOT, call
 
 SHORT = ["-max_length", "12"]
@@ -251,7 +252,7 @@ def test_average_and_release_keep_what_translation_needs(model, source, tmp_path
 
 
 def test_average_refuses_models_that_differ(model, data, tmp_path, capsys):
-    from onmt_varattn.bin import train
+    from onmt_varattn.bin.nmt import train
 
     words = f"-config {data}.yaml -attention soft -layers 1 -word_vec_size 8 -rnn_size 8 -train_steps 1 -save_model {tmp_path}/m"
     assert call(train.main, *words.split()) == 0
@@ -288,7 +289,7 @@ def test_the_server_translates_raw_text(model, raw, tmp_path, way):
     }
     (tmp_path / "conf.json").write_text(json.dumps(conf))
     port = 18000 + hash(str(tmp_path)) % 2000
-    words = f"import sys; from onmt_varattn.bin.server import main; main(['-ip', '127.0.0.1', '-port', '{port}', '-config', '{tmp_path}/conf.json'])"
+    words = f"import sys; from onmt_varattn.bin.nmt.server import main; main(['-ip', '127.0.0.1', '-port', '{port}', '-config', '{tmp_path}/conf.json'])"
     process = subprocess.Popen(
         [sys.executable, "-c", words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -344,7 +345,7 @@ def test_a_source_is_never_written_over(model, source, capsys):
 
 
 def test_an_ensemble_of_models_that_do_not_fit_is_refused(model, toy, source, tmp_path, capsys):
-    from onmt_varattn.bin import preprocess, train
+    from onmt_varattn.bin.nmt import preprocess, train
 
     files = " ".join(
         f"-{part}_{s} {toy}/{part}.{e}"

@@ -17,9 +17,10 @@ import torchtext.data.field
 import torchtext.data.utils
 import torchtext.vocab
 
-from onmt_varattn import checkpoints, plugin
-from onmt_varattn.bin import train, translate
-from onmt_varattn.nmt import checkpoint
+from onmt_varattn.bin.nmt import train, translate
+from onmt_varattn.nmt import plugin
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.training import checkpoints
 from onmt_varattn.vqa import checkpoint as vqa_checkpoint
 from tests.comparing import same
 from tests.conftest import ROOT, call

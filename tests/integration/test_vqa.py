@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from onmt_varattn.bin import vqa_evaluate, vqa_preprocess, vqa_train
+from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
+from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
+from onmt_varattn.bin.vqa import train as vqa_train
 from onmt_varattn.vqa import checkpoint
-from onmt_varattn.vqa.answers import accuracy
-from onmt_varattn.vqa.data import Data, Part, fixed_labels
+from onmt_varattn.vqa.data.answers import accuracy
+from onmt_varattn.vqa.data.dataset import Data, Part, fixed_labels
 from onmt_varattn.vqa.evaluation import LABEL_SEED
 from onmt_varattn.vqa.trainer import Trainer
 from tests.conftest import at_once, call

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onmt_varattn.bin import vqa_preprocess
-from onmt_varattn.locking import only_one
-from onmt_varattn.vqa import building
-from onmt_varattn.vqa.answers import normalise
-from onmt_varattn.vqa.data import Data
+from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
+from onmt_varattn.utils.locking import only_one
+from onmt_varattn.vqa.data.answers import normalise
+from onmt_varattn.vqa.data.dataset import Data
+from onmt_varattn.vqa.features import building
 from onmt_varattn.vqa.scenes import Settings, write_scenes
 from tests.conftest import call
 

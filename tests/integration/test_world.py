@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from onmt_varattn.nmt.launch import free_port, launch
+from onmt_varattn.training.launch import free_port, launch
 from tests.conftest import ROOT
 
 
@@ -24,7 +24,7 @@ def start(case, directory, size=2):
 def launcher(case, directory):
     """The launcher in a process of its own."""
     code = (
-        "import sys; from onmt_varattn.nmt.launch import *;"
+        "import sys; from onmt_varattn.training.launch import *;"
         f"sys.exit(launch({command(case, directory)!r}, [0, 1], 2, 'localhost', free_port(), False))"
     )
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onmt_varattn.analysis.attention import Attention, by_words
-from onmt_varattn.text import TextSide
+from onmt_varattn.nmt.text.processing import TextSide
 
 
 def test_words_get_the_weight_of_their_tokens():

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.measure import Task, measure
-from onmt_varattn import pages
+from onmt_varattn.utils import pages
 from tests.conftest import ROOT
 
 SMALL = (("words", 60), ("batch", 2), ("source", 5), ("target", 4), ("embeddings", 8), ("memory", 8))

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import vqa
-from onmt_varattn.bin import vqa_train
+from onmt_varattn.bin.vqa import train as vqa_train
 from tests.conftest import ROOT
 
 

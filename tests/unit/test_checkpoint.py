@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 import torch
 
-from onmt_varattn.checkpoints import container, pickles
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt import checkpoint
-from onmt_varattn.plugin import register
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.training.checkpoints import container, pickles
 from tests import models
 
 
@@ -323,7 +323,7 @@ def test_words_that_cannot_stand_in_a_line_are_refused(tmp_path, word):
 
 
 def test_a_word_list_in_many_places_is_counted_in_each(tmp_path, monkeypatch):
-    from onmt_varattn.nmt import fields
+    from onmt_varattn.nmt.data import fields
 
     saved, path = small_checkpoint(), str(tmp_path / "m.pt")
     side = saved["vocab"]["src"]
@@ -345,8 +345,8 @@ def test_steps_that_nobody_has_trained_are_refused(tmp_path, steps):
 
 
 def test_the_state_of_an_optimiser_is_that_of_its_kind_and_its_parameters():
-    from onmt_varattn.checkpoints.fitting import check_state
-    from onmt_varattn.checkpoints.trees import BrokenError
+    from onmt_varattn.training.checkpoints.fitting import check_state
+    from onmt_varattn.training.checkpoints.trees import BrokenError
 
     parameters = [torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(5))]
     for kind in (torch.optim.Adam, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.SGD):

@@ -7,12 +7,12 @@ import sys
 import pytest
 import torch
 
-from onmt_varattn import opts
-from onmt_varattn.bin.build_vocab import vocabulary_parser
-from onmt_varattn.bin.train import check_corpora, train_parser
-from onmt_varattn.bin.translate import translate_parser
-from onmt_varattn.cli import Parser, run
+from onmt_varattn.bin.nmt.build_vocab import vocabulary_parser
+from onmt_varattn.bin.nmt.train import check_corpora, train_parser
+from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.errors import UserError
+from onmt_varattn.training import opts
+from onmt_varattn.utils.cli import Parser, run
 from tests import models
 from tests.conftest import ROOT, call
 
@@ -209,8 +209,8 @@ def test_help_tells_a_default_once(capsys):
 
 PROGRAM = """
 import sys
-from onmt_varattn.cli import Parser, run
-from onmt_varattn.files import stream_lines
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import stream_lines
 
 def large():
     for _ in range(10_000):

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onmt_varattn import checkpoints
-from onmt_varattn.checkpoints import container
 from onmt_varattn.errors import UserError
+from onmt_varattn.training import checkpoints
+from onmt_varattn.training.checkpoints import container
 from tests.comparing import same
 
 EVERYTHING = {

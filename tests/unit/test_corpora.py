@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from onmt_varattn.corpora import cleaning, download, reading
-from onmt_varattn.corpora import unpack as unpacking
-from onmt_varattn.corpora.cleaning import Cleaning, Tokenizer, tokenized
-from onmt_varattn.corpora.download import fetch
-from onmt_varattn.corpora.reading import FORMS, stream_lines
-from onmt_varattn.corpora.stages import Stages
-from onmt_varattn.corpora.unpack import unpack
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.corpora import cleaning, download, reading
+from onmt_varattn.nmt.corpora import unpack as unpacking
+from onmt_varattn.nmt.corpora.cleaning import Cleaning, Tokenizer, tokenized
+from onmt_varattn.nmt.corpora.download import fetch
+from onmt_varattn.nmt.corpora.reading import FORMS, stream_lines
+from onmt_varattn.nmt.corpora.stages import Stages
+from onmt_varattn.nmt.corpora.unpack import unpack
 
 CONTENT = random.Random(1).randbytes(50_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -13,10 +13,10 @@ import torch
 from onmt.inputters.dynamic_iterator import build_dynamic_dataset_iter
 from onmt.utils.misc import set_random_seed
 
-from onmt_varattn.checkpoints.trees import BrokenError
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.data import Corpora, TrainingData, ValidationData, amount, lines_of
-from onmt_varattn.nmt.world import World
+from onmt_varattn.nmt.data.batches import Corpora, TrainingData, ValidationData, amount, lines_of
+from onmt_varattn.training.checkpoints.trees import BrokenError
+from onmt_varattn.training.processes import World
 from tests import models
 
 WORDS = ["a", "b", "c", "d", "e", "f"]

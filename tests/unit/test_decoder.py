@@ -9,7 +9,7 @@ import torch
 from onmt.utils.misc import tile
 
 from onmt_varattn.latent import Exact, KMax, Samples
-from onmt_varattn.nmt.decoder import with_null
+from onmt_varattn.nmt.model.decoder import with_null
 from tests import models
 
 FLAGS = [
@@ -138,7 +138,7 @@ MIXTURES = {
 @pytest.mark.parametrize("flags", ["", "-null_alignment"])
 @pytest.mark.parametrize("name", MIXTURES)
 def test_mixtures_over_alignments_equal_a_plain_loop(name, flags, monkeypatch):
-    monkeypatch.setattr("onmt_varattn.nmt.generator.CHUNK_LOGITS", 3 * models.VOCABULARY * 5)
+    monkeypatch.setattr("onmt_varattn.nmt.model.generator.CHUNK_LOGITS", 3 * models.VOCABULARY * 5)
     model, opt = models.model(flags)
     model.decoder.mixture, mixture = MIXTURES[name]
     batch = models.batch()
@@ -284,7 +284,7 @@ def test_keys_are_projected_once_a_sentence_and_never_in_the_loop():
 
 def test_a_mixture_of_copies_is_the_state_itself_and_weights_count():
     model, _ = models.model()
-    from onmt_varattn.nmt.decoder import CandidateStates
+    from onmt_varattn.nmt.model.decoder import CandidateStates
 
     one = torch.randn(2, 3, 1, 7, dtype=torch.float64)
     other = torch.randn(2, 3, 1, 7, dtype=torch.float64)

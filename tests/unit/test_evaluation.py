@@ -8,7 +8,7 @@ import torch
 from onmt_varattn.analysis.evaluation import Measures, Scores, measure, score
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.latent import KMax
-from onmt_varattn.nmt.reading import Reader
+from onmt_varattn.nmt.model.reading import Reader
 from tests import models
 from tests.unit.test_reading import PAIRS, brute_force
 

@@ -5,9 +5,9 @@ import stat
 
 import pytest
 
-from onmt_varattn import files
 from onmt_varattn.errors import FailedError, UserError
-from onmt_varattn.files import (
+from onmt_varattn.utils import files
+from onmt_varattn.utils.files import (
     atomic_write,
     atomic_write_all,
     check_writable,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from onmt_varattn.latent.likelihood import OutputLayer
-from onmt_varattn.nmt.decoder import CandidateStates
-from onmt_varattn.nmt.generator import MixtureGenerator
+from onmt_varattn.nmt.model.decoder import CandidateStates
+from onmt_varattn.nmt.model.generator import MixtureGenerator
 
 N, K, D, V = 7, 5, 6, 1030  # a vocabulary whose rows are padded
 
@@ -30,7 +30,7 @@ RAGGED = [5, 3, 5, 1, 2, 5, 4]
 @pytest.mark.parametrize("counts", [[5] * N, RAGGED, [1] * N])
 @pytest.mark.parametrize("rows", [1, 6, 1000])
 def test_it_equals_the_plain_one(counts, rows, monkeypatch):
-    monkeypatch.setattr("onmt_varattn.nmt.generator.CHUNK_LOGITS", rows * 1040)
+    monkeypatch.setattr("onmt_varattn.nmt.model.generator.CHUNK_LOGITS", rows * 1040)
     model, given = generator(), candidates(counts)
     plain = model(given)
     with torch.no_grad():

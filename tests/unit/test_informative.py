@@ -7,7 +7,7 @@ import torch
 
 from onmt_varattn.analysis.informative import LEAST, Informative
 from onmt_varattn.latent.positions import mutual_information, uniform_entropy
-from onmt_varattn.nmt.reading import Reader
+from onmt_varattn.nmt.model.reading import Reader
 from onmt_varattn.training.health import SAME, UNIFORM
 from tests import models
 from tests.unit.test_reading import PAIRS

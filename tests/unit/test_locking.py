@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from onmt_varattn import locking
 from onmt_varattn.errors import UserError
-from onmt_varattn.locking import only_one
+from onmt_varattn.utils import locking
+from onmt_varattn.utils.locking import only_one
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_nothing_is_left_among_temporary_files(tmp_path, temporary):
 def test_what_a_kill_left_is_no_lock(tmp_path, temporary):
     path = str(tmp_path / "a" / ".lock")
     program = (
-        "import os, tempfile; from onmt_varattn.locking import only_one\n"
+        "import os, tempfile; from onmt_varattn.utils.locking import only_one\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
         f"with only_one({path!r}, 'busy'): os.kill(os.getpid(), 9)"
     )

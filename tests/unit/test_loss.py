@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onmt_varattn.latent import OBJECTIVES, Exact, KMax, SoftContext
-from onmt_varattn.nmt.statistics import AlignmentStatistics
+from onmt_varattn.nmt.training.statistics import AlignmentStatistics
 from tests import models
 from tests.unit.test_decoder import logits, plain_decode, run
 from tests.unit.test_likelihood import Largest
@@ -237,7 +237,7 @@ def test_warm_up_ends_at_its_step():
 
 
 def test_an_external_posterior_spreads_its_mass_over_the_links():
-    from onmt_varattn.nmt.loss import external_posterior
+    from onmt_varattn.nmt.training.loss import external_posterior
 
     prior = torch.zeros(2, 3, 4, dtype=torch.float64)
     prior[1, :, 2:] = float("-inf")  # the second sentence has two words
@@ -261,7 +261,7 @@ def test_null_is_trained_with_every_objective(flags):
 
 
 def test_words_without_links_have_an_external_posterior_at_null():
-    from onmt_varattn.nmt.loss import external_posterior
+    from onmt_varattn.nmt.training.loss import external_posterior
 
     prior = torch.zeros(2, 3, 4, dtype=torch.float64)
     prior[1, :, 1:3] = float("-inf")  # the second sentence has one word, and NULL

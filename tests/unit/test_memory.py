@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from onmt_varattn.nmt.data import Share
-from onmt_varattn.nmt.memory import accumulate, is_out_of_memory
+from onmt_varattn.nmt.data.batches import Share
+from onmt_varattn.nmt.training.memory import accumulate, is_out_of_memory
 
 
 def share(*lines):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onmt_varattn.bin.train import train_parser
+from onmt_varattn.bin.nmt.train import train_parser
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.presets import DEFAULTS, PRESETS, complete, described, given_options
 

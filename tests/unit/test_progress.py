@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from onmt_varattn import progress as module
-from onmt_varattn.progress import duration, progress
+from onmt_varattn.utils import progress as module
+from onmt_varattn.utils.progress import duration, progress
 from tests.conftest import ROOT
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onmt_varattn.latent import KMax, SoftContext
-from onmt_varattn.nmt.reading import Reader
+from onmt_varattn.nmt.model.reading import Reader
 from tests import models
 from tests.unit.test_decoder import mixture_exact, plain_decode
 

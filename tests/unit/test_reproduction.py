@@ -134,7 +134,7 @@ def metrics(run, *lines):
 def test_a_run_trains_then_goes_on_then_is_evaluated_then_is_done(tmp_path):
     run = run_in(tmp_path)
     command = run.next_command()
-    assert command[:3] == [sys.executable, "-m", "onmt_varattn.bin.train"]
+    assert command[:3] == [sys.executable, "-m", "onmt_varattn.bin.nmt.train"]
     assert " ".join(command).endswith(
         f"-train_steps 40 -attention marginal -seed 1 -save_model {run.directory}/model -resume"
     )
@@ -152,7 +152,7 @@ def test_a_run_trains_then_goes_on_then_is_evaluated_then_is_done(tmp_path):
     assert run.best_checkpoint() == run.directory / "model_step_10.pt"
     run.finished(run.next_command())
     command = run.next_command()
-    assert command[2] == "onmt_varattn.bin.evaluate"
+    assert command[2] == "onmt_varattn.bin.analysis.evaluate"
     assert command[3:5] == ["-model", f"{run.directory}/model_step_10.pt"]
     (run.directory / "result.json").write_text(json.dumps({"models": [{"natural": "exact"}]}), "utf-8")
     assert run.result() is None, "a result that no finished evaluation vouches for"
@@ -160,7 +160,9 @@ def test_a_run_trains_then_goes_on_then_is_evaluated_then_is_done(tmp_path):
     assert run.next_command() is None
     assert run.result() == {"natural": "exact", "seed": 1}
     again = replace(run, recipe=replace(RECIPE, evaluate={"src": "other", "tgt": "t"}))
-    assert again.next_command()[2] == "onmt_varattn.bin.evaluate", "another test set is another result"
+    assert again.next_command()[2] == "onmt_varattn.bin.analysis.evaluate", (
+        "another test set is another result"
+    )
 
 
 def test_a_half_written_line_of_metrics_is_not_read(tmp_path):
@@ -200,7 +202,7 @@ def test_a_training_that_ended_unwatched_is_over(tmp_path):
     assert run.first_step == 39
     (run.directory / "model_step_40.pt").touch()
     assert run.trained
-    assert run.next_command()[2] == "onmt_varattn.bin.evaluate"
+    assert run.next_command()[2] == "onmt_varattn.bin.analysis.evaluate"
 
 
 def test_results_of_other_settings_are_left_out_and_named(tmp_path, capsys):

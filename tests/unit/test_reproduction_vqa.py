@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from onmt_varattn.bin import reproduce, vqa_preprocess
+from onmt_varattn.bin.analysis import reproduce
+from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
 from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction import plot, report, vqa_tables
 from onmt_varattn.reproduction.recipe import PAPERS, Recipe, load_paper, load_recipe
@@ -213,11 +214,11 @@ def test_rows_that_only_we_have_come_last_in_the_first_table_of_translation_too(
 def test_a_run_calls_the_commands_of_its_task(tmp_path):
     run = Run(RECIPE, "marginal", 3, tmp_path)
     assert run.training()[1:] == [
-        "-m", "onmt_varattn.bin.vqa_train", "-data", "d", "-train_steps", "40", "-attention", "marginal",
+        "-m", "onmt_varattn.bin.vqa.train", "-data", "d", "-train_steps", "40", "-attention", "marginal",
         "-seed", "3", "-save_model", str(run.directory / "model"), "-resume",
     ]  # fmt: skip
     assert run.evaluation()[1:] == [
-        "-m", "onmt_varattn.bin.vqa_evaluate", "-model", str(run.directory / "model_step_40.pt"),
+        "-m", "onmt_varattn.bin.vqa.evaluate", "-model", str(run.directory / "model_step_40.pt"),
         "-data", "out/d", "-part", "test", "-kmax", "0", "1", "5", "-json", str(run.directory / "result.json"),
     ]  # fmt: skip
 

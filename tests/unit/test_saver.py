@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from onmt_varattn import saving
-from onmt_varattn.files import atomic_write
-from onmt_varattn.nmt import checkpoint, resume
-from onmt_varattn.nmt.checkpoint import CheckpointSaver
-from onmt_varattn.nmt.world import World
+from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.model.checkpoint import CheckpointSaver
+from onmt_varattn.nmt.training import resume
+from onmt_varattn.training.checkpoints import saver as saving
+from onmt_varattn.training.processes import World
+from onmt_varattn.utils.files import atomic_write
 from tests import models
 
 

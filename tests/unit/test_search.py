@@ -4,7 +4,7 @@ import pytest
 import torch
 from onmt.translate import BeamSearch, GNMTGlobalScorer
 
-from onmt_varattn.nmt.search import EosNormBeamSearch, EosNormScorer
+from onmt_varattn.nmt.search.beam import EosNormBeamSearch, EosNormScorer
 from tests import models
 
 V, BOS, EOS, PAD, UNK = 9, 2, 3, 1, 0

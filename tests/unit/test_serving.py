@@ -9,12 +9,20 @@ import weakref
 import pytest
 from werkzeug.datastructures import Headers
 
-from onmt_varattn.bin.translate import translate_parser
+from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.errors import UserError
-from onmt_varattn.serving.access import Access, read_token
-from onmt_varattn.serving.options import CLIENT_OPTIONS, OTHER_NAMES, Flag, Real, Whole, Word, read_options
-from onmt_varattn.serving.requests import Limits, RequestError, Translation, check_cost, cost
-from onmt_varattn.serving.turns import OutOfTimeError, Turns
+from onmt_varattn.nmt.serving.access import Access, read_token
+from onmt_varattn.nmt.serving.options import (
+    CLIENT_OPTIONS,
+    OTHER_NAMES,
+    Flag,
+    Real,
+    Whole,
+    Word,
+    read_options,
+)
+from onmt_varattn.nmt.serving.requests import Limits, RequestError, Translation, check_cost, cost
+from onmt_varattn.nmt.serving.turns import OutOfTimeError, Turns
 
 
 @pytest.mark.parametrize("name", [*CLIENT_OPTIONS, *OTHER_NAMES])
@@ -121,7 +129,7 @@ def test_the_cost_of_a_request_is_characters_by_beam_by_length():
 
 
 def test_work_that_does_not_look_at_the_clock_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("onmt_varattn.serving.turns.LAST_STEP", 0.1)
+    monkeypatch.setattr("onmt_varattn.nmt.serving.turns.LAST_STEP", 0.1)
     turns, free = Turns(Limits(wait=0.1, seconds=0.1)), threading.Event()
     begun = time.monotonic()
     with pytest.raises(RequestError, match="takes longer than"):
@@ -151,7 +159,7 @@ def test_work_that_was_stopped_leaves_nothing_in_memory():
 
 
 def test_nothing_begins_after_a_stop_and_what_runs_ends_soon(monkeypatch):
-    monkeypatch.setattr("onmt_varattn.serving.turns.GRACE", 0.2)
+    monkeypatch.setattr("onmt_varattn.nmt.serving.turns.GRACE", 0.2)
     turns, begun = Turns(Limits()), threading.Event()
 
     def work():

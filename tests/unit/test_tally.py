@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from onmt_varattn.latent import Samples
-from onmt_varattn.nmt.search import EosNormScorer
-from onmt_varattn.nmt.tally import Tally
+from onmt_varattn.nmt.search.beam import EosNormScorer
+from onmt_varattn.nmt.search.tally import Tally
 from tests import models
 
 EOS = 3

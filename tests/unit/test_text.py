@@ -12,7 +12,7 @@ from onmt.constants import DefaultTokens
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.text import (
+from onmt_varattn.nmt.text.processing import (
     FORMAT_VERSION,
     Sentence,
     TextProcessing,
@@ -182,7 +182,7 @@ def syllables(words, kinds):
 @pytest.mark.parametrize("subword", ["sentencepiece", "bpe"])
 def test_a_size_that_nobody_gave_follows_the_text(subword, monkeypatch):
     """One subword per 50 words, at most VOCAB_SIZE: 20,000 words have 400; and it is what -vocab_size gives."""
-    from onmt_varattn import text
+    from onmt_varattn.nmt.text import processing as text
 
     lines = syllables(20_000, 2_000)
     found = learn_suitable_subwords(subword, lines)
@@ -355,7 +355,7 @@ def test_a_sentencepiece_model_that_replaces_characters_is_refused():
 
 
 def test_words_that_were_split_are_not_kept_for_ever(monkeypatch):
-    from onmt_varattn import text
+    from onmt_varattn.nmt.text import processing as text
 
     side = learned(TextSide(subword="bpe"), ["low lower lowest"] * 3, 12)
     monkeypatch.setattr(text, "MOST_CACHED", 10)

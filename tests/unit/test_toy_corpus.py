@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from onmt_varattn.cli import run
 from onmt_varattn.errors import UserError
+from onmt_varattn.utils.cli import run
 
 TOOL = Path(__file__).parents[2] / "tools" / "make_toy_corpus.py"
 FILES = [f"{split}.{ending}" for split in ("train", "valid", "test") for ending in ("de", "en", "align")]

@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import variance, variance_report
 from benchmarks.moments import Moments, Summary, relative
-from onmt_varattn.bin import train
+from onmt_varattn.bin.nmt import train
 from onmt_varattn.errors import UserError
 from tests.conftest import ROOT, SIZES, STEPS, at_once, call, run_command
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onmt_varattn.vqa.answers import (
+from onmt_varattn.vqa.data.answers import (
     CONTRACTIONS,
     PUNCTUATION,
     accuracy,
@@ -14,7 +14,7 @@ from onmt_varattn.vqa.answers import (
     votes,
     without_punctuation,
 )
-from onmt_varattn.vqa.words import WordList, frequent, tokenise
+from onmt_varattn.vqa.data.words import WordList, frequent, tokenise
 
 
 def examples(count):

@@ -11,11 +11,11 @@ import torch
 
 from onmt_varattn import vqa
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.answers import normalise
-from onmt_varattn.vqa.data import Data, Part, digest, fixed_labels
-from onmt_varattn.vqa.official import Annotation, Question
-from onmt_varattn.vqa.preparation import answer_list, half, prepare, word_list, write
-from onmt_varattn.vqa.words import tokenise
+from onmt_varattn.vqa.data.answers import normalise
+from onmt_varattn.vqa.data.dataset import Data, Part, digest, fixed_labels
+from onmt_varattn.vqa.data.official import Annotation, Question
+from onmt_varattn.vqa.data.preparation import answer_list, half, prepare, word_list, write
+from onmt_varattn.vqa.data.words import tokenise
 
 TEXTS = ["What is it?", "Where?", "Is the red star what it is?", "!?", "what what", "Is it the star's star?"]
 ANSWERS = [
@@ -76,7 +76,7 @@ def prepared(words):
 @pytest.fixture
 def saved(tmp_path, monkeypatch, prepared, words):
     """The prefix of written files, all parts the same, over the fake store."""
-    monkeypatch.setattr("onmt_varattn.vqa.data.Store", lambda directory: FakeStore())
+    monkeypatch.setattr("onmt_varattn.vqa.data.dataset.Store", lambda directory: FakeStore())
     prefix = str(tmp_path / "run")
     settings = {
         "format": 1,

@@ -9,7 +9,7 @@ from PIL import Image
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa.drawing import FRAME, POSTERIOR, PRIOR, _figure, draw_answers
-from onmt_varattn.vqa.regions import Regions
+from onmt_varattn.vqa.features.regions import Regions
 
 SVG = "{http://www.w3.org/2000/svg}"
 BOXES = np.array([[10, 20, 110, 80], [0, 0, 200, 100], [192, 96, 200, 100], [20, 60, 60, 90]], "f4")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa import regions as regions_module
-from onmt_varattn.vqa import tsv
-from onmt_varattn.vqa.features import LeftOut, Position, Regions, open_features
-from onmt_varattn.vqa.regions import DIFFERENT_COUNTS, NO_BOXES, NOT_FINITE
+from onmt_varattn.vqa.features import regions as regions_module
+from onmt_varattn.vqa.features import tsv
+from onmt_varattn.vqa.features.formats import LeftOut, Position, Regions, open_features
+from onmt_varattn.vqa.features.regions import DIFFERENT_COUNTS, NO_BOXES, NOT_FINITE
 from tests.regions import (
     FORMATS,
     draw,

@@ -8,7 +8,7 @@ import torch
 
 from onmt_varattn.latent import Exact, Inference, KMax, LatentAttention, Settings, SoftContext
 from onmt_varattn.modules import GatedPosterior
-from onmt_varattn.vqa.data import Batch
+from onmt_varattn.vqa.data.dataset import Batch
 from onmt_varattn.vqa.model import AnswerModel
 from tests.worlds import DOUBLE, build_objective, hard, marginal, variational
 

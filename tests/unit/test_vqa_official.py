@@ -5,7 +5,7 @@ import json
 import pytest
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.official import Annotation, Question, match, read_annotations, read_questions
+from onmt_varattn.vqa.data.official import Annotation, Question, match, read_annotations, read_questions
 
 QUESTION = {"image_id": 9, "question": "What is it?", "question_id": 9001}
 ANNOTATION = {

@@ -523,7 +523,7 @@ def test_the_command_hands_its_options_on_and_prints_a_summary(tmp_path, capsys)
     "options", [["-boxes", "9"], ["-seed", "-1"], ["-trian_images", "3"], ["-feature_noise", "nan"]]
 )
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, options):
-    from onmt_varattn.cli import run
+    from onmt_varattn.utils.cli import run
 
     tool = load_tool()
     with pytest.raises(SystemExit) as stopped:

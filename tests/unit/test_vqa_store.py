@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from onmt_varattn import progress
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa import building
-from onmt_varattn.vqa.regions import DUPLICATE, NO_BOXES, NO_FEATURES, NOT_WANTED, Regions
-from onmt_varattn.vqa.store import Store, build_store
-from onmt_varattn.vqa.tsv import TsvFile
+from onmt_varattn.utils import progress
+from onmt_varattn.vqa.features import building
+from onmt_varattn.vqa.features.regions import DUPLICATE, NO_BOXES, NO_FEATURES, NOT_WANTED, Regions
+from onmt_varattn.vqa.features.store import Store, build_store
+from onmt_varattn.vqa.features.tsv import TsvFile
 from tests.regions import FORMATS, draw, tsv_line, write_tsv
 
 IMAGES = [9, 131, 25, 7, 1000000, 77, 78]

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa import embeddings
-from onmt_varattn.vqa.batches import AHEAD, Batches, read_ahead
-from onmt_varattn.vqa.data import Data, fixed_labels
+from onmt_varattn.vqa.data import embeddings
+from onmt_varattn.vqa.data.batches import AHEAD, Batches, read_ahead
+from onmt_varattn.vqa.data.dataset import Data, fixed_labels
+from onmt_varattn.vqa.data.words import WordList
 from onmt_varattn.vqa.optimizer import Optimizer
-from onmt_varattn.vqa.words import WordList
 from tests.conftest import ROOT
 from tests.scenes import prepare
 

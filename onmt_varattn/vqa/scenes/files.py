@@ -17,8 +17,8 @@ from typing import IO, Any
 import numpy as np
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.files import atomic_write, check_writable
-from onmt_varattn.progress import progress
+from onmt_varattn.utils.files import atomic_write, check_writable
+from onmt_varattn.utils.progress import progress
 from onmt_varattn.vqa.scenes.annotators import Answer, annotate, answer_type, majority
 from onmt_varattn.vqa.scenes.encoding import SMALLEST, features
 from onmt_varattn.vqa.scenes.pictures import draw_picture

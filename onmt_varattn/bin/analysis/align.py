@@ -1,0 +1,241 @@
+"""Align the words of parallel text with a trained model, and compare with gold alignments."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from onmt_varattn.analysis.alignment import (
+    Gold,
+    Links,
+    best_links,
+    parse_gold,
+    pharaoh,
+    score_alignments,
+    threshold_links,
+)
+from onmt_varattn.analysis.attention import Attention, by_words
+from onmt_varattn.analysis.fit import Fit, warn_of_findings, warn_of_unknown
+from onmt_varattn.analysis.informative import Informative
+from onmt_varattn.analysis.symmetry import METHODS, symmetrize
+from onmt_varattn.api import Model
+from onmt_varattn.bin.nmt.translate import check_output
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.text.processing import Sentence
+from onmt_varattn.training.opts import adder, nonfinite_opt
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import read_lines, read_parallel, write_result
+from onmt_varattn.utils.progress import progress
+
+KINDS = ("posterior", "exact", "prior")
+"""Distributions over alignments, the best aligner first: name, and name in a `Reading`."""
+
+DEFAULT_THRESHOLD = 0.3
+DEFAULT_SYMMETRY = "grow-diag-final-and"
+
+Lines = list[tuple[str, str]]
+Pairs = list[tuple[Sentence, Sentence]]
+
+
+def align_parser() -> Parser:
+    """All options."""
+    parser = Parser(description="Align the words of parallel text with a trained model.")
+    parser.add("-model", "--model", required=True, help="A checkpoint; any with attention.")
+    parser.add("-src", "--src", required=True, help="Source sentences, raw as for onmt_translate.")
+    parser.add("-tgt", "--tgt", required=True, help="Their translations, line by line.")
+    parser.add(
+        "-output", "--output", "-o", required=True, help="Where to write links (source-target, from 0)."
+    )
+    parser.add(
+        "-from", "--from", dest="kind", choices=["prior", "posterior", "exact"],
+        help="The distribution to take links from: the prior, which has not seen the word it aligns, the "
+        "posterior of the inference network, or the exact posterior of the model, by enumeration. "
+        "Default: posterior where the model has one, else exact, else prior.",
+    )  # fmt: skip
+    parser.add(
+        "-method", "--method", choices=["argmax", "threshold"], default="argmax",
+        help="argmax: each target word's most probable source word (no link where that is NULL, see "
+        "-null_alignment); threshold: all that are as probable as -threshold.",
+    )  # fmt: skip
+    parser.add(
+        "-threshold", "--threshold", type=float,
+        help=f"Least probability of a link. Default: {DEFAULT_THRESHOLD}.",
+    )  # fmt: skip
+    parser.add("-reverse_model", "--reverse_model", help="A checkpoint that translates -tgt to -src.")
+    parser.add(
+        "-symmetrize", "--symmetrize", choices=list(METHODS),
+        help=f"How to join the links of both models. Default: {DEFAULT_SYMMETRY}.",
+    )  # fmt: skip
+    parser.add(
+        "-gold", "--gold",
+        help="Gold alignments to compare with: sure links as 0-0, possible ones as 1?2 or 1p2.",
+    )  # fmt: skip
+    parser.add(
+        "-gold_base", "--gold_base", type=int, choices=[0, 1], default=0,
+        help="The number of the first word in -gold.",
+    )  # fmt: skip
+    parser.add("-batch_size", "--batch_size", type=int, default=32, help="Sentence pairs read at a time.")
+    parser.add("-gpu", "--gpu", type=int, default=-1, help="Device to run on; -1 for the CPU.")
+    nonfinite_opt(adder(parser))
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: align(align_parser().parse_args(args)))
+
+
+def align(opt: Any) -> None:
+    """Align two files."""
+    check_options(opt)
+    lines = read_parallel(opt.src, opt.tgt)
+    gold_lines = read_lines(opt.gold) if opt.gold else None
+    if gold_lines is not None and len(gold_lines) != len(lines):
+        raise UserError(f"{opt.gold} has {len(gold_lines)} lines and {opt.src} has {len(lines)}")
+    model = Model(opt.model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
+    reverse = None
+    if opt.reverse_model:
+        reverse = Model(opt.reverse_model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
+    kind = choose_kind(opt.kind, [model, *([reverse] if reverse else [])])
+    pairs = sentences(model, lines)
+    fit = warn_of_unknown(model, pairs, opt.src, opt.tgt)
+    gold = None
+    if gold_lines is not None:
+        gold = [read_gold(opt, i, line, pairs[i]) for i, line in enumerate(gold_lines)]
+    if reverse is None:
+        found = find_links(model, lines, pairs, kind, opt, fit)
+    else:
+        swapped = [(target, source) for source, target in lines]
+        swapped_pairs = sentences(reverse, swapped)
+        swapped_fit = warn_of_unknown(reverse, swapped_pairs, opt.tgt, opt.src)
+        check_units(opt, pairs, swapped_pairs)
+        forward = find_links(model, lines, pairs, kind, opt, fit)
+        backward = find_links(reverse, swapped, swapped_pairs, kind, opt, swapped_fit)
+        found = [
+            symmetrize(opt.symmetrize, ahead, frozenset((i, j) for j, i in back))
+            for ahead, back in zip(forward, backward, strict=True)
+        ]
+    try:
+        write_result(opt.output, "".join(pharaoh(links) + "\n" for links in found))
+    finally:
+        print(summary(opt, kind, pairs, found, gold))
+
+
+def check_options(opt: Any) -> None:
+    """Refuse what cannot work, and fill in defaults that depend on other options."""
+    if opt.batch_size < 1:
+        raise UserError(f"-batch_size {opt.batch_size} must be at least 1")
+    if opt.threshold is not None and opt.method != "threshold":
+        raise UserError(
+            f"-threshold {opt.threshold} is for -method threshold; give that too, or leave it out"
+        )
+    if opt.threshold is None:
+        opt.threshold = DEFAULT_THRESHOLD
+    if not 0 < opt.threshold <= 1:
+        raise UserError(f"-threshold {opt.threshold} must be above 0 and at most 1")
+    if opt.symmetrize and not opt.reverse_model:
+        raise UserError(f"-symmetrize {opt.symmetrize} needs a model for the other direction: -reverse_model")
+    opt.symmetrize = opt.symmetrize or DEFAULT_SYMMETRY
+    inputs = ("model", "src", "tgt", "reverse_model", "gold")
+    check_output("output", opt.output, [(name, getattr(opt, name)) for name in inputs])
+
+
+def choose_kind(wanted: str | None, models: Sequence[Model]) -> str:
+    """The distribution asked for, or the best aligner that all models have."""
+    works = next(kind for kind in KINDS if all(kind in model.kinds for model in models))
+    if wanted is None:
+        return works
+    for model in models:
+        try:
+            model.check_kinds([wanted])
+        except UserError as error:
+            raise UserError(f"-from {wanted}: {error} (-from {works} works)") from None
+    return wanted
+
+
+def sentences(model: Model, lines: Lines) -> Pairs:
+    """Raw pairs as the model reads them."""
+    source, target = model.processing.src, model.processing.tgt
+    return [(source.sentence(one), target.sentence(other)) for one, other in lines]
+
+
+def check_units(opt: Any, forward: Pairs, backward: Pairs) -> None:
+    """Both models have to see the same words, or their links would not be of the same."""
+    for i, (ahead, back) in enumerate(zip(forward, backward, strict=True), 1):
+        for path, one, other in ((opt.src, ahead[0], back[1]), (opt.tgt, ahead[1], back[0])):
+            if len(one.labels) != len(other.labels):
+                raise UserError(
+                    f"{path}, line {i}: {len(one.labels)} words for {opt.model} and {len(other.labels)} for "
+                    f"{opt.reverse_model}; both models need the same tokenisation (onmt_preprocess -tokenize)"
+                )
+
+
+def read_gold(opt: Any, number: int, line: str, pair: tuple[Sentence, Sentence]) -> Gold:
+    """A line of gold links, which have to be between words of the pair."""
+    place = f"{opt.gold}, line {number + 1}"
+    gold = parse_gold(line, place, opt.gold_base)
+    sizes = [len(side.labels) for side in pair]
+    for source, target in sorted(gold.possible):
+        if source >= sizes[0] or target >= sizes[1]:
+            raise UserError(
+                f"{place}: link {source + opt.gold_base}-{target + opt.gold_base} is outside of a sentence "
+                f"pair with {sizes[0]} and {sizes[1]} words, counted from {opt.gold_base} (-gold_base)"
+            )
+    return gold
+
+
+def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any, fit: Fit) -> list[Links]:
+    """Links of every pair, in order; a pair with a blank side has none. Warns where they say nothing."""
+    found: list[Links] = [frozenset()] * len(pairs)
+    informative = Informative()
+    whole = [i for i, pair in enumerate(pairs) if all(side.tokens for side in pair)]
+    if set(model.kinds) == {"prior"}:  # a decoder of OpenNMT's own
+        raw = [lines[i] for i in whole]
+        attentions: Iterator[tuple[int, Attention]] = (
+            (n, by_kind[kind]) for n, by_kind in model.attentions(raw, [kind])
+        )
+    else:
+        attentions = attention(model, [pairs[i] for i in whole], kind, opt.batch_size)
+    sizes = [sum(len(side.tokens) for side in pairs[i]) for i in whole]
+    with progress(total=len(whole), desc="aligning", unit="pairs", work=sum(sizes)) as bar:
+        for n, one in attentions:
+            threshold = opt.method == "threshold"
+            found[whole[n]] = (
+                threshold_links(one.probs, opt.threshold, one.null) if threshold else best_links(one)
+            )
+            informative.add(one.probs)
+            bar.update(work=sizes[n])
+    warn_of_findings(model, fit, [informative.finding(kind)])
+    return found
+
+
+def attention(model: Model, pairs: Pairs, kind: str, batch_size: int) -> Iterator[tuple[int, Attention]]:
+    """The number of a pair and its distributions over source words; in any order."""
+    for reading in model.read(pairs, batch_size):
+        rows = reading.by_sentence(reading.distribution(kind).probs.cpu())
+        for i, probs in zip(reading.lines, rows, strict=True):
+            source, target = pairs[i]
+            words = by_words(
+                probs[:-1], source.words, target.words, model.null
+            )  # without the end of sentence
+            yield i, Attention(source.labels, target.labels, words, model.null)
+
+
+def summary(opt: Any, kind: str, pairs: Pairs, found: list[Links], gold: list[Gold] | None) -> str:
+    """What was done, in one line."""
+    links, words = sum(map(len, found)), sum(len(target.labels) for _, target in pairs)
+    blank = sum(not all(side.tokens for side in pair) for pair in pairs)
+    method = opt.method + (f" {opt.threshold:g}" if opt.method == "threshold" else "")
+    line = f"{opt.output}: {len(pairs)} pairs, {links} links, {links / max(words, 1):.2f} a target word"
+    line += f", {method} of {kind}" + (f", {opt.symmetrize}" if opt.reverse_model else "")
+    if blank:
+        line += f", {blank} pairs with a blank side left empty"
+    if gold is not None:
+        score = score_alignments(zip(found, gold, strict=True))
+        line += (
+            f"; precision {score.precision:.1%}, recall {score.recall:.1%}, AER {score.error_rate:.1%} "
+            f"({score.sure} sure and {sum(len(line.possible) for line in gold)} possible links)"
+        )
+    return line
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""onmt_plot_alignment: draw distributions over the alignments of one sentence pair."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.training.opts import adder, nonfinite_opt
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import check_writable, read_lines
+
+NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
+
+
+def plot_alignment_parser() -> Parser:
+    """All options of onmt_plot_alignment."""
+    parser = Parser(description="Draw distributions over the alignments of one sentence pair.")
+    parser.add("-model", "--model", required=True, help="Checkpoint.")
+    parser.add(
+        "-compare",
+        "--compare",
+        help="Another checkpoint, such as one with soft attention: a second panel has its prior (red) "
+        "against that of -model (blue).",
+    )
+    parser.add("-src", "--src", help="Source sentences; with -tgt and -line.")
+    parser.add("-tgt", "--tgt", help="Their translations, line by line.")
+    parser.add("-line", "--line", type=int, default=1, help="Which line of -src and -tgt, from 1.")
+    parser.add("-source", "--source", help="A source sentence, in place of -src.")
+    parser.add("-target", "--target", help="Its translation, in place of -tgt.")
+    parser.add(
+        "-from",
+        "--from",
+        dest="kinds",
+        nargs="+",
+        choices=list(NAMES),
+        default=["prior", "posterior"],
+        help="One or two distributions of -model: the first is red, in the upper left half of each cell, "
+        "the second blue, in the lower right half. exact is the true posterior, by enumeration.",
+    )
+    parser.add(
+        "-output",
+        "--output",
+        required=True,
+        nargs="+",
+        action="append",
+        help="Where to write; the ending tells the format: .png, .svg or .pdf. May be several.",
+    )
+    parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
+    nonfinite_opt(adder(parser))
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: plot_alignment(plot_alignment_parser().parse_args(args)))
+
+
+def plot_alignment(opt: Any) -> None:
+    """Check everything that needs no model; then read the sentence and draw it."""
+    outputs = [path for paths in opt.output for path in paths]
+    check_outputs(outputs, [path for path in (opt.model, opt.compare, opt.src, opt.tgt) if path])
+    if len(set(opt.kinds)) != len(opt.kinds) or len(opt.kinds) > 2:
+        raise UserError(f"-from {' '.join(opt.kinds)}: one panel shows one distribution, or two different")
+    source, target = sentence_pair(opt)
+
+    from onmt_varattn.analysis.figures import plot
+    from onmt_varattn.analysis.fonts import advice
+
+    missing = plot(panels(opt, source, target), outputs)
+    for sentence in advice([source, target], missing):
+        print(f"warning: {sentence}", file=sys.stderr)
+    print(f"{' and '.join(NAMES[kind] for kind in opt.kinds)} drawn to {', '.join(outputs)}")
+
+
+def panels(opt: Any, source: str, target: str) -> list[Any]:
+    """The model's own distributions, and with -compare both models' priors."""
+    from onmt_varattn.analysis.figures import Panel
+    from onmt_varattn.analysis.fit import warn_of_unknown
+    from onmt_varattn.api import Model
+
+    paths = [opt.model, *([opt.compare] if opt.compare else [])]
+    models = [Model(path, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite) for path in paths]
+    try:
+        models[0].check_kinds(opt.kinds)
+    except UserError as error:
+        works = [kind for kind in ("prior", "posterior", "exact") if kind in models[0].kinds]
+        raise UserError(f"{error} (-from {' '.join(works[:2])} works)") from None
+    for model in models:
+        warn_of_unknown(model, [model.sentences(source, target)], opt.src or "-source", opt.tgt or "-target")
+    kinds = dict.fromkeys([*opt.kinds, "prior"])
+    own, *others = [
+        next(model.attentions([(source, target)], list(kinds) if model is models[0] else ["prior"]))[1]
+        for model in models
+    ]
+    names = [attention_name(model) for model in models]
+    found = [Panel(names[0], {NAMES[kind]: own[kind] for kind in opt.kinds})]
+    for other in others:
+        check_same_words(own["prior"], other["prior"], opt)
+        if names[0] == names[1]:
+            names = [os.path.basename(path) if len(set(paths)) > 1 else path for path in paths]
+        found.append(Panel("priors of two models", {names[1]: other["prior"], names[0]: own["prior"]}))
+    return found
+
+
+def attention_name(model: Any) -> str:
+    """What kind of attention a model was trained with."""
+    return f"{getattr(model.model_opt, 'attention', None) or model.model_opt.global_attention} attention"
+
+
+def check_same_words(one: Any, other: Any, opt: Any) -> None:
+    """Two models can be shown on one grid only where they agree what a word is."""
+    if (one.source, one.target) != (other.source, other.target):
+        raise UserError(
+            f"-compare {opt.compare} splits this sentence into other words than -model {opt.model}; "
+            "compare models of the same preprocessing"
+        )
+
+
+def check_outputs(outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    """Each can be written, in a format known by its ending, and is no input."""
+    from onmt_varattn.analysis.figures import ending_of
+
+    for path in outputs:
+        ending_of(path)
+        if os.path.realpath(path) in map(os.path.realpath, inputs):
+            raise UserError(f"-output {path} is an input and would be written over")
+        check_writable(path)
+
+
+def sentence_pair(opt: Any) -> tuple[str, str]:
+    """The two sentences, from files or from the command line."""
+    typed, files = (opt.source, opt.target), (opt.src, opt.tgt)
+    given = [pair for pair in (typed, files) if all(value is not None for value in pair)]
+    if len(given) != 1 or any(
+        value is not None for pair in (typed, files) if pair not in given for value in pair
+    ):
+        raise UserError("give one sentence pair: -src and -tgt with -line, or -source and -target")
+    if given[0] is files:
+        source, target = (line_of(path, opt.line) for path in files)
+    else:
+        source, target = typed
+    for side, text in (("source", source), ("target", target)):
+        if not text.split():
+            place = f"line {opt.line} of {opt.src if side == 'source' else opt.tgt}"
+            raise UserError(
+                f"{place if given[0] is files else '-' + side} is blank; choose a pair with words"
+            )
+    return source, target
+
+
+def line_of(path: str, number: int) -> str:
+    """A line of a file, from 1."""
+    lines = read_lines(path)
+    if not 1 <= number <= len(lines):
+        raise UserError(f"-line {number}: {path} has {len(lines):,} lines, counted from 1")
+    return lines[number - 1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""tools/reproduce.py: the paper's tables, from data to Markdown."""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.reproduction.recipe import RECIPES, Recipe, load_paper, load_recipe
+from onmt_varattn.reproduction.report import write
+from onmt_varattn.reproduction.runs import Run, as_words
+from onmt_varattn.reproduction.schedule import Schedule, environment, only_one
+from onmt_varattn.reproduction.tasks import task_of
+from onmt_varattn.utils import pages
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import check_writable
+
+
+def reproduce_parser() -> Parser:
+    """All options of tools/reproduce.py."""
+    parser = Parser(
+        description="Prepare data, train and evaluate every row of the paper's tables, and write them. "
+        "It can be stopped and run again: what is finished is kept, a running row goes on."
+    )
+    parser.add(
+        "recipe",
+        help="Translation: toy, multi30k, iwslt14, wmt17. Visual question answering: vqa-toy, vqa2. Or the "
+        "path of a YAML file.",
+    )
+    parser.add(
+        "-table", "--table", type=int, nargs="+", choices=[1, 2, 3], default=[1, 2, 3], help="Which tables."
+    )
+    parser.add("-rows", "--rows", nargs="+", help="Which rows. Default: all that the tables need.")
+    parser.add("-seeds", "--seeds", type=int, nargs="+", default=[1], help="Train each row with these seeds.")
+    parser.add("-output", "--output", help="Directory for data, models and tables. Default: runs/RECIPE.")
+    parser.add("-jobs", "--jobs", type=int, default=0, help="Rows at a time. 0: as the recipe says.")
+    parser.add(
+        "-update",
+        "--update",
+        help="Also put the tables into this Markdown page, between <!-- RECIPE: begin --> and its end, and "
+        "the plot beside it.",
+    )
+    parser.add("-dry_run", "--dry_run", action="store_true", help="Check and print all commands, run none.")
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: reproduce(reproduce_parser().parse_args(args)))
+
+
+def reproduce(opt: Any) -> None:
+    """Do what is left to do, and write the tables."""
+    output = Path(opt.output or f"runs/{Path(opt.recipe).stem}")
+    recipe = load_recipe(opt.recipe, str(output))
+    paper = load_paper(recipe.paper)
+    needed = {*paper.rows_of(opt.table), *paper.unlisted(recipe.rows)}
+    rows = list(dict.fromkeys(opt.rows or [])) or [row for row in recipe.rows if row in needed]
+    recipe.check(rows)
+    if opt.jobs < 0:
+        raise UserError(f"-jobs {opt.jobs}: 1 or more, or 0 for what the recipe says")
+    runs = [Run(recipe, row, seed, output) for seed in dict.fromkeys(opt.seeds) for row in rows]
+    check_commands(recipe, runs, here=not opt.dry_run)
+    if opt.update and not pages.has_marks(Path(opt.update), recipe.name):
+        raise UserError(
+            f"-update {opt.update}: no such page, or no <!-- {recipe.name}: begin --> and end in it"
+        )
+    if opt.dry_run:
+        print("\n".join(command_lines(recipe, runs)))
+        return
+    check_writable(str(output / "tables.md"))
+    with only_one(output) as lock:
+        for one in runs:
+            one.check()
+        prepare(recipe, output)
+        failed = Schedule(runs, opt.jobs or recipe.jobs, environment(recipe.threads), lock).work()
+        text = write(recipe, paper, output, opt.table)
+    print(text)
+    print(f"written: {output}/tables.md, results.json, and each table as .md and .csv")
+    if opt.update:
+        page, plot = Path(opt.update), output / "kmax.png"
+        pages.update(page, recipe.name, text.replace("(kmax.png)", f"({recipe.name}-kmax.png)"))
+        if plot.exists():
+            shutil.copyfile(plot, page.with_name(f"{recipe.name}-kmax.png"))
+    if failed:
+        raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(one.name for one in failed)}")
+
+
+def check_commands(recipe: Recipe, runs: Sequence[Run], here: bool) -> None:
+    """Refuse options in the recipe that its commands would refuse; what this machine lacks only if `here`."""
+    task = task_of(recipe)
+    if recipe.gold_align and not task.alignment_tables:
+        raise UserError(
+            f"recipe {recipe.name}: gold_align is of no use with task: {recipe.task}; leave it out"
+        )
+    training, evaluation = task.parsers()
+    left_out = {} if here else dict.fromkeys(task.devices, False)
+    for one in runs:
+        options = {
+            **recipe.options(one.row),
+            **task.stand_ins,
+            "save_model": "-",
+            "seed": one.seed,
+            **left_out,
+        }
+        opt = training.parse_args(as_words(options))
+        try:
+            task.check_training(opt)
+        except (AssertionError, ValueError, UserError) as error:
+            raise UserError(f"recipe {recipe.name}, row {one.row}: {error}") from None
+    task.check_evaluation(evaluation.parse_args(as_words({"model": "-", **recipe.evaluate, **left_out})))
+
+
+def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
+    """All that would be run, as one would type it."""
+    lines = [
+        f"python {shlex.join([str(RECIPES.parent / script), *words])}" for script, *words in recipe.prepare
+    ]
+    for one in runs:
+        for _, *words in (one.training(), one.evaluation()):
+            lines.append(f"python {shlex.join(words)}")
+    return lines
+
+
+def prepare(recipe: Recipe, output: Path) -> None:
+    """Run the recipe's first commands, unless they are done."""
+    done = output / "prepared"
+    commands = "\n".join(map(shlex.join, recipe.prepare))
+    if done.exists() and done.read_text("utf-8") == commands:
+        return
+    for command in recipe.prepare:
+        print(f"$ {shlex.join(command)}", flush=True)
+        script, *words = command
+        result = subprocess.run([sys.executable, RECIPES.parent / script, *words], check=False)
+        if result.returncode:
+            sys.exit(result.returncode)
+    done.write_text(commands, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

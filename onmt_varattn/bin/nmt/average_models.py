@@ -1,0 +1,72 @@
+"""onmt_average_models: average the parameters of checkpoints."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.files import check_writable
+from onmt_varattn.utils.progress import progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def average_parser() -> Parser:
+    """All options of onmt_average_models: OpenNMT's."""
+    parser = Parser(description="Average the parameters of checkpoints.")
+    parser.add("-models", "--models", "-m", nargs="+", required=True, help="Checkpoints.")
+    parser.add("-output", "--output", "-o", required=True, help="Where to write the average.")
+    parser.add("-fp32", "--fp32", "-f", action="store_true", help="Cast parameters to float32.")
+    return parser
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The command."""
+    run(lambda: average_models(args))
+
+
+def average_models(args: Sequence[str] | None = None) -> None:
+    """Check that the models are of one kind, and average them."""
+    opt = average_parser().parse_args(args)
+    register()
+    from onmt_varattn.nmt.model import checkpoint
+
+    check_writable(opt.output)
+    average: dict[str, Any] = {}
+    for number, path in enumerate(progress(opt.models, desc="averaging", unit="models"), 1):
+        model = checkpoint.load(path)
+        average = average or {**model, "optim": None, "training": None}
+        for part in ("model", "generator"):
+            add_to_mean(average[part], model[part], number, f"{path} and {opt.models[0]}", opt.fp32)
+    checkpoint.write(average, opt.output)
+    print(f"average of {len(opt.models)} models written to {opt.output}")
+
+
+def add_to_mean(
+    mean: "dict[str, Tensor]", values: "dict[str, Tensor]", number: int, names: str, fp32: bool
+) -> None:
+    """Have the mean of some models be that of one more.
+
+    Args:
+        mean: parameters of the models before; changed.
+        values: parameters of this one.
+        number: how many models there are with this one.
+        names: what an error message calls the two.
+        fp32: cast to float32.
+
+    Raises:
+        UserError: the models have other parameters.
+    """
+    if {name: value.shape for name, value in mean.items()} != {
+        name: value.shape for name, value in values.items()
+    }:
+        raise UserError(f"{names} are models of different kinds or sizes")
+    for name, value in values.items():
+        before, value = (one.float() if fp32 else one for one in (mean[name], value))
+        mean[name] = before.mul(number - 1).add(value).div(number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Training data of translation models: files, fields, batches."""

@@ -1,0 +1,1 @@
+"""Translation models: building, checkpoints, the decoder as OpenNMT-py calls it."""

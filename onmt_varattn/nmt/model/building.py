@@ -1,0 +1,206 @@
+"""The translation model with a latent alignment, as OpenNMT's trainer sees it."""
+
+import warnings
+from typing import Any
+
+import onmt.model_builder as builder
+import torch
+from onmt.models import NMTModel
+from onmt.utils.logging import logger
+from onmt.utils.misc import use_gpu
+from onmt.utils.parse import ArgumentParser
+from torch import Tensor, nn
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.latent.attention import flat_posterior
+from onmt_varattn.modules import Posterior, Trace
+from onmt_varattn.nmt.model import checkpoint as checkpoints
+from onmt_varattn.nmt.model import stock
+from onmt_varattn.nmt.model.decoder import AttentionDecoder
+from onmt_varattn.nmt.model.generator import MixtureGenerator
+from onmt_varattn.training.attention import mixture_of
+from onmt_varattn.training.checkpoints.fitting import check_finite, check_fit, taken_from
+from onmt_varattn.training.opts import check_test
+
+_NULL = "decoder.attention.null"
+
+
+class AlignmentModel(NMTModel):
+    """Encoder, attention decoder, and for some objectives a posterior.
+
+    Args:
+        encoder: OpenNMT's.
+        decoder: ours.
+        posterior: the inference network; never asked in translation.
+        has_flat_posterior: have a uniform posterior in its place (to be refined).
+        attention: the name of the objective that it is trained with.
+    """
+
+    decoder: AttentionDecoder
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        decoder: AttentionDecoder,
+        posterior: Posterior | None = None,
+        has_flat_posterior: bool = False,
+        attention: str = "soft",
+    ) -> None:
+        super().__init__(encoder, decoder)
+        self.posterior, self.has_flat_posterior, self.attention = posterior, has_flat_posterior, attention
+
+    def forward(
+        self, src: Tensor, tgt: Tensor, lengths: Tensor, bptt: bool = False, with_align: bool = False
+    ) -> tuple[Trace, dict[str, Tensor]]:
+        """Encode the source and run the decoder over the gold target.
+
+        Args:
+            src: S x N x features.
+            tgt: with begin and end of sentence, (T + 1) x N x features.
+            lengths: source lengths, N.
+            bptt: unused: truncated training is refused.
+            with_align: unused; for transformers.
+        """
+        final, memory_bank, lengths = self.encoder(src, lengths)
+        self.decoder.init_state(src, memory_bank, final)
+        trace = self.decoder.trace(tgt[:-1], lengths)
+        if self.posterior is not None:
+            words = tgt[1:]
+            padding = self.decoder.embeddings.word_padding_idx
+            trace.posterior = self.posterior(
+                self.encoder.embeddings(src[: len(memory_bank)]).transpose(0, 1),  # without needless padding
+                lengths,
+                self.decoder.embed(words),
+                words[:, :, 0].ne(padding).sum(0),
+            )
+        elif self.has_flat_posterior:
+            trace.posterior = flat_posterior(trace.prior)
+        return trace, {}
+
+
+def _drop(embeddings: Any, rate: float) -> None:
+    """Have OpenNMT's embeddings drop values in training; with positions they do so by -dropout."""
+    if rate and not embeddings.position_encoding:
+        embeddings.make_embedding.add_module("dropout", nn.Dropout(rate))
+
+
+def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
+    """Encoder and decoder from options; OpenNMT adds the generator."""
+    if opt.share_embeddings and fields["src"].base_field.vocab != fields["tgt"].base_field.vocab:
+        raise UserError("-share_embeddings needs one vocabulary for both sides: use -share_vocab")
+    with warnings.catch_warnings():  # a single layer has nowhere to drop between; that is no mistake
+        warnings.filterwarnings("ignore", "dropout option adds dropout after all but last")
+        encoder, source_embeddings = builder.build_encoder_with_embeddings(opt, fields)
+    target_embeddings = builder.build_embeddings(opt, fields["tgt"], for_encoder=False)
+    for embeddings in (source_embeddings, target_embeddings):
+        _drop(embeddings, getattr(opt, "embedding_dropout", 0.0))
+    if opt.share_embeddings:
+        target_embeddings.word_lut.weight = source_embeddings.word_lut.weight
+    posterior = None
+    if opt.posterior in ("amortized", "savi"):
+        posterior = Posterior(
+            source_embeddings.embedding_size,
+            target_embeddings.embedding_size,
+            kind=opt.posterior_rnn,
+            rnn_type=opt.rnn_type,
+            size=opt.posterior_rnn_size,
+            layers=opt.posterior_layers,
+            dropout=opt.posterior_dropout,
+            null=getattr(opt, "null_alignment", False),
+        )
+    decoder = AttentionDecoder.from_opt(opt, target_embeddings)
+    return AlignmentModel(encoder, decoder, posterior, opt.posterior == "svi", opt.attention)
+
+
+def check_parameters(model_opt: Any, fields: dict[str, Any], checkpoint: dict[str, Any]) -> None:
+    """Refuse a checkpoint whose parameters are not those of the model that its options describe.
+
+    OpenNMT loads with `strict=False`, so that what is missing would start from random numbers without a
+    word. The model is built without memory first, so that no file can ask for more than it holds itself.
+
+    Raises:
+        UserError: names a parameter.
+    """
+    with torch.device("meta"):
+        model = builder.build_task_specific_model(model_opt, fields)
+    needed = {name: value for name, value in model.state_dict().items() if not name.startswith("generator.")}
+    found = checkpoint["model"]
+    if model_opt.attention and stock.is_stock(checkpoint):
+        found = stock.translate(found)
+        needed = {name: value for name, value in needed.items() if name in found}
+    words = len(fields["tgt"].base_field.vocab)
+    weight = "linear.weight" if model_opt.copy_attn else "0.weight"
+    generator = {weight: torch.empty(words, model_opt.dec_rnn_size, device="meta")}
+    if model_opt.update_vocab:  # known words have their rows taken over, others are new
+        needed = {name: value for name, value in needed.items() if ".embeddings." not in name}
+        generator = {}
+    optional = ["posterior.", "decoder.attention.objective."]
+    if not getattr(checkpoint["opt"], "null_alignment", False):  # then a run may add NULL
+        optional.append(_NULL)
+    check_fit(needed, found, tuple(optional))
+    check_fit(generator, checkpoint["generator"])
+
+
+def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
+    """Put our generator in the place of OpenNMT's, and tell what a checkpoint did not fill."""
+    if not isinstance(model.generator, MixtureGenerator):
+        model.generator = MixtureGenerator(model.generator[0])
+        model.decoder.attention.use_output_layer(model.generator.output_layer)
+    if checkpoint is not None and stock.is_stock(checkpoint):
+        stock.take_over(model, checkpoint)
+    elif checkpoint is not None:
+        found = any(name.startswith("posterior.") for name in checkpoint["model"])
+        if model.posterior is not None and not found:
+            logger.info("The checkpoint has no posterior: it starts from random parameters.")
+        if model.decoder.attention.null is not None and _NULL not in checkpoint["model"]:
+            logger.info("The checkpoint has no NULL position: it starts from random parameters.")
+    return model
+
+
+def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, Any], nn.Module, Any]:
+    """Load a model, ours or OpenNMT's, for translation.
+
+    OpenNMT's function of this name, but for what it says of a file that is no checkpoint.
+
+    Returns:
+        Fields, the model, and the options it was built with.
+    """
+    path = model_path or opt.models[0]
+    checkpoint = checkpoints.load(path)
+    if not opt.allow_nonfinite:
+        check_finite(path, [value for part in ("model", "generator") for value in checkpoint[part].values()])
+    checkpoints.forget_unknown_words(checkpoint["vocab"])
+    with taken_from(path, "a model"):
+        model_opt = ArgumentParser.ckpt_model_opts(checkpoint["opt"])
+        ArgumentParser.update_model_opts(model_opt)
+        ArgumentParser.validate_model_opts(model_opt)
+        model_opt.update_vocab = False
+        model = builder.build_base_model(model_opt, checkpoint["vocab"], use_gpu(opt), checkpoint, opt.gpu)
+        check_fit(
+            {name: value for name, value in model.state_dict().items() if name.startswith("posterior.")},
+            checkpoint["model"],
+        )
+    if opt.fp32:
+        model.float()
+    elif opt.int8:
+        if opt.gpu >= 0:
+            raise UserError("-int8 is for the CPU; leave out -gpu")
+        layers = {nn.Linear} if isinstance(model, AlignmentModel) else None  # our RNN reads its weights
+        torch.ao.quantization.quantize_dynamic(model, layers, inplace=True)
+    choose_mixture(model, opt)
+    return checkpoint["vocab"], model.eval(), model_opt
+
+
+def choose_mixture(model: nn.Module, opt: Any) -> None:
+    """Have a model, or all models of an ensemble, decode as the options of translation say."""
+    models = list(getattr(model, "models", [model]))
+    for one in models:
+        if not isinstance(one, AlignmentModel):
+            check_test(opt, None)
+            continue
+        samples = opt.attention_samples
+        if samples is not None and one.attention != "relaxed":
+            raise UserError(
+                f"-attention_samples {samples} is for models trained with -attention relaxed; leave it out"
+            )
+        one.decoder.mixture = mixture_of(opt, one.decoder.attention.objective, samples)

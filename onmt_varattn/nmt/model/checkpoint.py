@@ -1,0 +1,258 @@
+"""Checkpoints of translation models: what they hold, and how a file becomes that again."""
+
+import contextlib
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+import onmt.opts
+import torch
+from onmt.constants import ModelTask
+from onmt.transforms import AVAILABLE_TRANSFORMS
+from onmt.utils.parse import ArgumentParser
+from torch import Tensor
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.data import fields
+from onmt_varattn.nmt.text.processing import TextProcessing
+from onmt_varattn.training import checkpoints
+from onmt_varattn.training.checkpoints import saver as saving
+from onmt_varattn.training.checkpoints.fitting import (
+    check_sizes,
+    mapping_of,
+    parameters_of,
+    rename,
+    take_average,
+    taken_from,
+)
+from onmt_varattn.training.checkpoints.options import takes_no_text, typed
+from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, shown
+from onmt_varattn.training.opts import check_ranges, forget_posterior, saved_words
+from onmt_varattn.utils.files import atomic_write
+
+PARTS = ("model", "generator", "vocab", "opt")
+# Options that every checkpoint has, and that a run which goes on with one asks for.
+REQUIRED = (
+    "global_attention",
+    "encoder_type",
+    "decoder_type",
+    "rnn_type",
+    "enc_layers",
+    "dec_layers",
+    "enc_rnn_size",
+    "dec_rnn_size",
+)
+
+# Beginnings of names in version 0.1, and what they are now.
+_RENAMED = {
+    "decoder.score.": "decoder.attention.score.",
+    "decoder.emission.": "decoder.attention.readout.",
+}
+
+
+def load(path: str, lazily: bool = False) -> dict[str, Any]:
+    """Read a checkpoint of ours or of OpenNMT-py onto the CPU; nothing in it is ever called.
+
+    Args:
+        path: of the file.
+        lazily: leave the numbers in tensors unread; see `checkpoints.read`.
+
+    Returns:
+        `model` and `generator` (parameters by name), `vocab` (OpenNMT's fields, built anew), `opt` (the
+        options that are flags, numbers or one of a few words), `texts` (all others, for comparison only:
+        most of them name files), `optim` and `training` (plain values).
+
+    Raises:
+        UserError: it is missing, damaged, or no translation model.
+    """
+    content = checkpoints.read(path, lazily)
+    for part in PARTS:
+        if part not in content:
+            raise UserError(f"{path}: not a translation model: it has no '{part}'")
+    with taken_from(path, "a model"):
+        rename(content, "model", _RENAMED)
+        take_average(content, "decoder.attention.objective.baseline.average")
+        parameters = {part: parameters_of(content, part) for part in ("model", "generator")}
+        described = content["vocab"]
+        if type(described) is not dict or "task" not in described:
+            described = fields.describe_records(described)
+        opt, texts = _options(content["opt"])
+        if not any(name.startswith("posterior.") for name in parameters["model"]):
+            forget_posterior(opt)
+        tensors = [tensor for part in parameters.values() for tensor in part.values()]
+        check_sizes(vars(opt), _sizes(), tensors)
+        return {
+            **parameters,
+            "vocab": fields.build(described),
+            "opt": opt,
+            "texts": texts,
+            "optim": _optimiser(content),
+            "training": mapping_of(content, "training"),
+        }
+
+
+def _optimiser(content: dict[str, Any]) -> dict[str, Any] | None:
+    optim = mapping_of(content, "optim") or None
+    if optim and "training_step" not in optim:
+        raise BrokenError("its optimiser is damaged: no training_step")
+    for name in ("training_step", "decay_step"):
+        if optim and not is_count(optim.get(name, 0)):
+            raise BrokenError(f"its optimiser is damaged: {name} is {shown(optim.get(name))}")
+    return optim
+
+
+def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
+    """The options of a file, and those that are free text."""
+    parser, words = _parser(), saved_words()
+    values = typed(saved, parser, words)
+    for name in REQUIRED:
+        if name not in values:
+            raise BrokenError(f"its options are damaged: no -{name}")
+    if values.get("attention") and "attention_estimator" not in values:
+        raise BrokenError("its options are damaged: no -attention_estimator")
+    texts = {
+        action.dest: saved[action.dest]
+        for action in parser._actions
+        if action.dest in saved and not takes_no_text(action, words)
+    }
+    texts["tensorboard_log_dir_dated"] = saved.get("tensorboard_log_dir_dated")
+    processing = texts.pop("text_processing", None)
+    if processing is not None:
+        processing = TextProcessing.from_dict(processing).to_dict()
+    transforms = saved.get("_all_transform", [])
+    if type(transforms) is not list or not all(name in AVAILABLE_TRANSFORMS for name in transforms):
+        raise BrokenError("its transforms are damaged")
+    opt = Namespace(
+        **values,
+        text_processing=processing,
+        _all_transform=set(transforms),
+        data_task=values.get("model_task", ModelTask.SEQ2SEQ),
+        **dict.fromkeys(("tensorboard_log_dir", "pre_word_vecs_enc", "pre_word_vecs_dec")),
+    )
+    check_ranges(Namespace(**{**_defaults(), **vars(opt)}))
+    return opt, texts
+
+
+def _parser() -> ArgumentParser:
+    """Knows what the registries hold now."""
+    parser = ArgumentParser()
+    onmt.opts.train_opts(parser)
+    return parser
+
+
+def _defaults() -> dict[str, Any]:
+    return {action.dest: action.default for action in _parser()._actions if action.dest != "help"}
+
+
+def _sizes() -> list[tuple[str, Any]]:
+    """The options that define how large a model is, with their defaults."""
+    parser = ArgumentParser()
+    onmt.opts.model_opts(parser)
+    return [(action.dest, action.default) for action in parser._actions if action.type is int]
+
+
+def write(checkpoint: dict[str, Any], path: str) -> None:
+    """Write what `load` gave, perhaps changed; at any moment `path` is whole."""
+    checkpoints.write(content_of(checkpoint), path)
+
+
+def content_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint as plain values."""
+    options = {**vars(checkpoint["opt"]), **checkpoint.get("texts", {})}
+    return {
+        "model": dict(checkpoint["model"]),
+        "generator": dict(checkpoint["generator"]),
+        "vocab": fields.describe(checkpoint["vocab"]),
+        "opt": {**options, "_all_transform": sorted(options.get("_all_transform", ()))},
+        "optim": checkpoint.get("optim"),
+        "training": checkpoint.get("training"),
+    }
+
+
+def write_for_opennmt(checkpoint: dict[str, Any], path: str) -> None:
+    """Write a file that OpenNMT-py 2.3.0 reads by itself: a pickle, with its fields and options.
+
+    Args:
+        checkpoint: of a model without -attention, whose decoder OpenNMT-py does not know.
+        path: where.
+    """
+    options = {**_defaults(), **vars(checkpoint["opt"])}
+    del options["text_processing"]
+    with atomic_write(path, "wb") as file:
+        torch.save(
+            {
+                **{part: checkpoint[part] for part in ("model", "generator", "vocab", "optim")},
+                "opt": Namespace(**options),
+            },
+            file,
+        )
+
+
+class CheckpointSaver(saving.Saver):
+    """Takes the place of OpenNMT's model saver, with its arguments. Only the first process has one."""
+
+    def __init__(
+        self, base_path: str, model: Any, model_opt: Any, fields: Any, optim: Any, keep_checkpoint: int = -1
+    ) -> None:
+        super().__init__(base_path, keep_checkpoint)
+        self.model, self.model_opt, self.fields, self.optim = model, model_opt, fields, optim
+
+    def save(
+        self,
+        step: int,
+        moving_average: list[Tensor] | None = None,
+        training: dict[str, Any] | None = None,
+        best: int = 0,
+        lasting: bool = True,
+    ) -> bool:
+        """Save a checkpoint, with averages in the place of the parameters if there are any; see `keep`."""
+        with _parameters_of(self.model, moving_average):
+            return self.keep(step, self._content, training, best, lasting)
+
+    def _content(self, training: dict[str, Any]) -> dict[str, Any]:
+        state = self.model.state_dict()
+        return content_of(
+            {
+                "model": {name: value for name, value in state.items() if "generator" not in name},
+                "generator": self.model.generator.state_dict(),
+                "vocab": self.fields,
+                "opt": self.model_opt,
+                "optim": self.optim.state_dict(),
+                "training": training,
+            }
+        )
+
+
+@contextlib.contextmanager
+def _parameters_of(model: Any, values: list[Tensor] | None) -> Iterator[None]:
+    """A model with other parameters inside the block."""
+    if values is None:
+        yield
+        return
+    own = [parameter.data for parameter in model.parameters()]
+    try:
+        for parameter, value in zip(model.parameters(), values, strict=True):
+            parameter.data = value.data
+        yield
+    finally:
+        for parameter, value in zip(model.parameters(), own, strict=True):
+            parameter.data = value
+
+
+class _Words(dict[str, int]):
+    """Indices of words; one that is not there has the unknown word's, and is not entered."""
+
+    def __init__(self, words: dict[str, int], unknown: int) -> None:
+        super().__init__(words)
+        self._unknown = unknown
+
+    def __missing__(self, word: str) -> int:
+        return self._unknown
+
+
+def forget_unknown_words(fields: dict[str, Any]) -> None:
+    """Have vocabularies look words up without entering them, or a server would grow with each new one."""
+    for side in ("src", "tgt"):
+        for _, field in getattr(fields[side], "fields", []):
+            vocab = field.vocab
+            vocab.stoi = _Words(vocab.stoi, vocab.stoi[field.unk_token])

@@ -1,0 +1,223 @@
+"""The RNN decoder of modules/, as OpenNMT's search and trainer call it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from onmt.decoders.decoder import DecoderBase
+from onmt.decoders.ensemble import EnsembleDecoder
+from onmt.utils.misc import sequence_mask
+from torch import Tensor, nn
+
+from onmt_varattn.latent import LatentAttention, Memory, Mixture
+from onmt_varattn.modules import RNNDecoder, StackedCells, State, Trace
+from onmt_varattn.training.attention import build_attention
+
+
+@dataclass
+class CandidateStates:
+    """Emission states of the candidate alignments, with their weights in the mixture.
+
+    OpenNMT's search squeezes the decoder's output and hands it to the generator, no more; so
+    this object passes through beam search, sampling, gold scoring and ensembles untouched.
+    """
+
+    states: Tensor  # T x N x K x D
+    log_weights: Tensor  # T x N x K, log-normalised over K
+
+    def squeeze(self, dim: int) -> "CandidateStates":
+        """As for a tensor, on a leading dimension."""
+        return CandidateStates(self.states.squeeze(dim), self.log_weights.squeeze(dim))
+
+
+class _Sentences:
+    """The sentences being decoded, and which of them each hypothesis belongs to.
+
+    Beam search repeats every sentence `beam` times and reorders the repetitions at every step.
+    The memory is the same for all of them, so it is held once per sentence, and changes only when
+    sentences come or go.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.of_hypothesis = torch.arange(memory.sentences, device=memory.vectors.device).unsqueeze(
+            0
+        )  # 1 x N*Q
+        self.hypotheses = 1  # Q, of each sentence
+
+    def map(self, fn: Callable[[Tensor, int], Tensor]) -> None:
+        """Follow the search: `fn` repeats, reorders or drops hypotheses."""
+        before = self.of_hypothesis.size(1)
+        self.of_hypothesis = fn(self.of_hypothesis, 1)
+        now = self.of_hypothesis.size(1)
+        if now > before:
+            self.hypotheses *= now // before
+        elif now < before:
+            self._drop()
+
+    def _drop(self) -> None:
+        sentences = self.of_hypothesis.view(-1)
+        if self.hypotheses > 1:
+            # A beam ends as a whole; sampled hypotheses may end one by one, and then each goes
+            # on by itself.
+            groups = sentences.view(-1, self.hypotheses) if len(sentences) % self.hypotheses == 0 else None
+            if groups is not None and bool((groups == groups[:, :1]).all()):
+                sentences = groups[:, 0]
+            else:
+                self.hypotheses = 1
+        self.memory = self.memory.select(sentences)
+        positions = torch.arange(len(sentences), device=sentences.device)
+        self.of_hypothesis = positions.repeat_interleave(self.hypotheses).unsqueeze(0)
+
+
+class AttentionDecoder(RNNDecoder, DecoderBase):
+    """A decoder with latent attention, time first and with a state, as OpenNMT has it.
+
+    Args:
+        embeddings: OpenNMT's target embeddings.
+        rnn: see `RNNDecoder`.
+        attention: without an output layer of its own.
+        initial: see `RNNDecoder`.
+
+    Attributes:
+        mixture: what decoding mixes.
+    """
+
+    embeddings: Any
+
+    def __init__(self, embeddings: Any, rnn: nn.Module, attention: LatentAttention, initial: str) -> None:
+        super().__init__(embeddings, rnn, attention, initial)
+        self.mixture: Mixture = attention.objective.mixture()
+        self.state: dict[str, Any] = {}
+
+    @classmethod
+    def from_opt(cls, opt: Any, embeddings: Any) -> "AttentionDecoder":
+        """OpenNMT's constructor."""
+        dropout = opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout
+        width, size = embeddings.embedding_size, opt.dec_rnn_size
+        if opt.input_feed:
+            width += opt.enc_rnn_size
+            rnn: nn.Module = StackedCells(opt.rnn_type, opt.dec_layers, width, size, dropout)
+        else:
+            between = dropout if opt.dec_layers > 1 else 0.0
+            rnn = getattr(nn, opt.rnn_type)(width, size, opt.dec_layers, dropout=between)
+        attention = build_attention(
+            opt,
+            query_size=size,
+            memory_size=opt.enc_rnn_size,
+            attention_size=opt.attention_size or size,
+            words=None,
+            dropout=dropout,
+            ignore_index=embeddings.word_padding_idx,
+            unpredicted=embeddings.word_padding_idx,
+        )
+        return cls(embeddings, rnn, attention, opt.decoder_init)
+
+    def embed(self, words: Tensor) -> Tensor:
+        """OpenNMT's words T x N x features -> N x T x E."""
+        return self.embeddings(words).transpose(0, 1)
+
+    def init_state(self, src: Any, memory_bank: Tensor, encoder_final: Any) -> None:
+        """Stand before the first word.
+
+        Args:
+            src: unused; OpenNMT's interface.
+            memory_bank: S x N x M.
+            encoder_final: the encoder's last states, (layers * directions) x N x M / directions;
+                a pair of them for LSTMs.
+        """
+        finals = encoder_final if isinstance(encoder_final, tuple) else (encoder_final,)
+        final = None
+        if self.bridge is not None:
+            final = tuple(_join_directions(one, self.layers) for one in finals)
+        # The lengths are not known here: `trace` puts the padding in.
+        state = self.start(self.attention.prepare(memory_bank.transpose(0, 1).contiguous()), final)
+        self.state = {"at": state, "sentences": _Sentences(state.memory)}
+
+    def map_state(self, fn: Callable[[Tensor, int], Tensor]) -> None:
+        """Repeat, reorder or drop hypotheses; called by the search."""
+        at: State = self.state["at"]
+        self.state["sentences"].map(fn)
+        self.state["at"] = State(
+            tuple(fn(hidden, 1) for hidden in at.hidden),
+            None if at.context is None else fn(at.context.unsqueeze(0), 1).squeeze(0),
+            self.state["sentences"].memory,
+        )
+
+    def detach_state(self) -> None:
+        """Called after each training step: let go of the batch, nothing carries over."""
+        self.state = {}
+
+    def trace(self, words: Tensor, lengths: Tensor) -> Trace:
+        """Run over known words, from the current state on.
+
+        Args:
+            words: the words before each position, T x N x features.
+            lengths: source lengths, N.
+        """
+        at, sentences = self.state["at"], self.state["sentences"]
+        memory = at.memory
+        null = int(memory.null)
+        padding = ~sequence_mask(lengths[:: sentences.hypotheses], memory.width - null)  # N x S
+        memory.padding = nn.functional.pad(padding, (0, null))
+        trace, self.state["at"] = self.run(self.embed(words), replace(at, memory=memory))
+        return trace
+
+    def forward(
+        self, tgt: Tensor, memory_bank: Tensor, memory_lengths: Tensor, step: int | None = None, **_: Any
+    ) -> tuple[CandidateStates, dict[str, Tensor]]:
+        """Decode known words, for search and scoring.
+
+        Args:
+            tgt: T x N x features.
+            memory_bank: unused: the decoder holds the memory it was given by `init_state`.
+            memory_lengths: source lengths, N.
+            step: unused; OpenNMT's interface.
+
+        Returns:
+            The candidate states, and the prior of the source positions as attention ("std", T x N x S). The
+            probability of NULL is what a row lacks of one (`with_null`): OpenNMT cuts rows to the length of
+            the source, takes penalties of coverage from them and looks up unknown words by them.
+        """
+        positions = self.trace(tgt, memory_lengths).every_position()
+        states, log_weights = self.attention.states(positions, self.mixture)
+        shape = tgt.shape[:2]
+        prior = torch.softmax(positions.prior, -1)[:, : positions.memory.width - positions.memory.null]
+        return (
+            CandidateStates(states.view(*shape, *states.shape[1:]), log_weights.view(*shape, -1)),
+            {"std": prior.reshape(*shape, -1)},
+        )
+
+    def update_dropout(self, dropout: float, attention_dropout: float | None = None) -> None:
+        """Change the dropout rate in the course of training."""
+        self.attention.readout.dropout.p = dropout
+        if isinstance(self.rnn, StackedCells):
+            self.rnn.dropout.p = dropout
+        elif self.layers > 1:
+            self.rnn.dropout = dropout  # type: ignore[assignment]
+        self.embeddings.update_dropout(dropout)
+
+
+def parts_of(decoder: Any) -> list[Any]:
+    """The decoders of an ensemble, or the only one."""
+    return list(decoder.model_decoders) if isinstance(decoder, EnsembleDecoder) else [decoder]
+
+
+def has_null(decoder: Any) -> bool:
+    """Whether a decoder, or one of an ensemble's, has a NULL position."""
+    return any(
+        isinstance(part, AttentionDecoder) and part.attention.null is not None for part in parts_of(decoder)
+    )
+
+
+def with_null(attention: Tensor) -> Tensor:
+    """Attention of a decoder with NULL, with the probability of NULL as last column: T x S -> T x (S + 1)."""
+    null = (1 - attention.double().sum(1, keepdim=True)).clamp(min=0)
+    return torch.cat([attention, null.to(attention.dtype)], 1)
+
+
+def _join_directions(final: Tensor, layers: int) -> Tensor:
+    """(layers * directions) x N x H -> layers x N x (directions * H)."""
+    batch = final.size(1)
+    return final.view(layers, -1, batch, final.size(2)).transpose(1, 2).reshape(layers, batch, -1)

@@ -1,0 +1,99 @@
+"""Vocabulary files (-src_vocab, -tgt_vocab), and how much of a text they know.
+
+A file has a token a line, all with their counts (`token<tab>count`) or all without. OpenNMT-py puts
+its special tokens before the others, whether the file has them or not; the rest of the file has to be
+right, since it would take the last of two equal tokens, and leave out lines it cannot read.
+"""
+
+from collections.abc import Collection, Sequence
+
+from onmt.constants import DefaultTokens
+
+from onmt_varattn.errors import UserError, warn
+from onmt_varattn.utils.files import BYTE_ORDER_MARK, decode, read_bytes
+
+MOST_UNKNOWN = 0.15  # of the tokens, before it is said that vocabulary and text hardly fit
+SPECIAL = (DefaultTokens.UNK, DefaultTokens.PAD, DefaultTokens.BOS, DefaultTokens.EOS)
+
+
+def read_vocabulary(path: str, least: int = 0) -> dict[str, int]:
+    """The tokens of a file and their counts; without any in the file, numbers that fall to above `least`.
+
+    Raises:
+        UserError: the file is missing, empty or not UTF-8, has a line that is no token (and count),
+            or a token twice.
+    """
+    content = read_bytes(path)
+    if content.startswith(BYTE_ORDER_MARK):
+        raise UserError(
+            f"{path}: begins with a byte-order mark, which would be a part of its first token; "
+            "save it as UTF-8 without one"
+        )
+    lines = [decode(line, f"{path}, line {i}").split() for i, line in enumerate(content.split(b"\n"), 1)]
+    entries = [(number, fields) for number, fields in enumerate(lines, 1) if fields]
+    if not entries:
+        raise UserError(
+            f"{path}: the vocabulary is empty; expected a token a line, as onmt_preprocess writes"
+        )
+    counted = len(entries[0][1]) == 2
+    vocabulary: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for number, fields in entries:
+        _check_entry(f"{path}, line {number}", fields, counted)
+        token = fields[0]
+        if token in first:
+            raise UserError(
+                f"{path}, line {number}: {token!r} is in line {first[token]} already; keep one of them"
+            )
+        first[token] = number
+        vocabulary[token] = int(fields[1]) if counted else len(entries) - len(vocabulary) + least
+    return vocabulary
+
+
+def _check_entry(place: str, fields: list[str], counted: bool) -> None:
+    """A line has as many fields as the first one, and a count that is one."""
+    if len(fields) > 2 or (len(fields) == 2) != counted:
+        expected = "a token and its count" if counted else "a token alone"
+        raise UserError(f"{place}: {' '.join(fields)[:40]!r}, but expected {expected}, as in the first line")
+    if counted and not (fields[1].isascii() and fields[1].isdigit()):
+        raise UserError(
+            f"{place}: {fields[1]!r} is not a count, a whole number; where these are scores (of a "
+            "sentencepiece .vocab file, say), keep the first column only"
+        )
+
+
+def check_kept(path: str, vocabulary: dict[str, int], option: str, size: int, least: int) -> set[str]:
+    """The tokens that training keeps; those it leaves out are warned of.
+
+    Args:
+        path: of the vocabulary.
+        vocabulary: its tokens with counts.
+        option: "src" or "tgt", whose `-..._vocab_size` and `-..._words_min_frequency` these are.
+        size: the most tokens to keep, special ones not counted.
+        least: the smallest count.
+
+    Raises:
+        UserError: none is left.
+    """
+    tokens = [token for token in vocabulary if token not in SPECIAL]
+    frequent = [token for token in tokens if vocabulary[token] >= max(least, 1)]
+    frequent.sort(key=lambda token: (-vocabulary[token], token))
+    kept = frequent[: max(size, 0)]
+    reasons = {
+        f"counted less than {max(least, 1)} times (-{option}_words_min_frequency)": len(tokens)
+        - len(frequent),
+        f"beyond -{option}_vocab_size {size}": len(frequent) - len(kept),
+    }
+    left_out = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
+    if not kept:
+        raise UserError(
+            f"{path}: no token is left of {len(tokens):,}: {left_out or 'all are special tokens'}"
+        )
+    if left_out:
+        warn(f"{path}: {len(kept):,} of {len(tokens):,} tokens are kept; left out: {left_out}")
+    return set(kept)
+
+
+def unknown_share(tokens: Sequence[str], known: Collection[str]) -> float:
+    """How much of the tokens, from 0 to 1, a vocabulary does not know."""
+    return sum(token not in known for token in tokens) / max(len(tokens), 1)

@@ -1,0 +1,92 @@
+"""Options out of a file: the types and choices of the command line, and never the name of a file.
+
+An option is a flag, a number, one of a few words, or a list of these. Options of free text, most of
+which name files, are left out: what a program reads and writes is for its own command line to say.
+"""
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onmt_varattn.training.checkpoints.trees import BrokenError, shown
+
+
+class CountOr:
+    """The type of an option that is a whole number from 0, or one of a few words.
+
+    Args:
+        words: the words.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def __call__(self, text: str) -> int | str:
+        """What the command line's text stands for."""
+        if text in self.words:
+            return text
+        try:
+            return int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{text}' is neither a number nor {self}") from None
+
+    def __str__(self) -> str:
+        return " or ".join(self.words)
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value out of a file is such a number or word."""
+        return type(value) is int or (type(value) is str and value in self.words)
+
+
+def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The options of a checkpoint that a parser knows, each of the parser's type; others are left out.
+
+    Args:
+        values: options by name, out of a file.
+        parser: knows types and choices.
+        words: choices of options that the parser takes any text for.
+
+    Raises:
+        BrokenError: an option has a value that the command line would not take.
+    """
+    if type(values) is not dict:
+        raise BrokenError("its options are damaged")
+    found = {}
+    for action in parser._actions:
+        if action.dest in values and takes_no_text(action, words):
+            value = values[action.dest]
+            if not _fits(value, action, words.get(action.dest, action.choices)):
+                raise BrokenError(f"its option -{action.dest} is {shown(value)}, which is no value for it")
+            found[action.dest] = value
+    return found
+
+
+def takes_no_text(action: argparse.Action, words: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an option's values are flags, numbers or a few words."""
+    return (
+        action.nargs == 0
+        or action.type in (int, float, bool)
+        or isinstance(action.type, CountOr)
+        or bool(action.choices or action.dest in words)
+    )
+
+
+def _fits(value: Any, action: argparse.Action, choices: Any) -> bool:
+    if value is None:
+        return action.default is None
+    if action.nargs in ("+", "*"):
+        return type(value) is list and all(_is_one(item, action, choices) for item in value)
+    return _is_one(value, action, choices)
+
+
+def _is_one(value: Any, action: argparse.Action, choices: Any) -> bool:
+    if action.nargs == 0 or action.type is bool:
+        return type(value) is bool
+    if isinstance(action.type, CountOr):
+        return action.type.fits(value)
+    if action.type is int:
+        return type(value) is int and (not choices or value in choices)
+    if action.type is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is str and value in choices

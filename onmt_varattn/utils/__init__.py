@@ -1,0 +1,1 @@
+"""Files, locks, progress bars and command lines: what has nothing to do with any model."""

@@ -1,0 +1,1 @@
+"""Image features: file formats and the store."""
