@@ -31,7 +31,10 @@ def _command(module: str, *words: Any) -> None:
     import importlib
 
     sys.argv[0] = f"onmt_{module}"
-    importlib.import_module(f"onmt_varattn.bin.{module}").main([str(word) for word in words])
+    rooms = {"vqa_train": "vqa.train", "vqa_evaluate": "vqa.evaluate"}
+    rooms |= {name: f"analysis.{name}" for name in ("align", "evaluate", "explore", "plot_alignment")}
+    command = importlib.import_module(f"onmt_varattn.bin.{rooms.get(module, f'nmt.{module}')}")
+    command.main([str(word) for word in words])
 
 
 def _inert(checkpoint: Any) -> dict[str, Any]:

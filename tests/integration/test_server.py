@@ -796,7 +796,7 @@ def test_a_server_at_work_ends_soon_after_sigterm(model, tmp_path):
 
 def test_a_server_ends_soon_after_sigterm_though_work_does_not(model, tmp_path):
     (tmp_path / "sleepy.py").write_text("import time\ndef sleep(text, model):\n    time.sleep(60)")
-    start = ["-c", "from onmt_varattn.bin import server; server.STOP_SECONDS = 1; server.main()"]
+    start = ["-c", "from onmt_varattn.bin.nmt import server; server.STOP_SECONDS = 1; server.main()"]
     entry = {"preprocess": ["sleepy.sleep"]}
     with server_load.serving(model, tmp_path, start=start, entry=entry) as (process, port):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

@@ -289,7 +289,7 @@ def test_without_standard_error_results_are_as_ever():
 
 
 def test_every_command_is_run_by_the_one_function_that_keeps_all_this():
-    commands = sorted((ROOT / "onmt_varattn/bin").glob("[a-z]*.py"))
+    commands = sorted((ROOT / "onmt_varattn/bin").rglob("[a-z]*.py"))
     assert len(commands) > 15
     for path in [*commands, ROOT / "onmt_varattn/__main__.py"]:
         main = path.read_text().split("def main(", 1)[1].split("\ndef ", 1)[0]
