@@ -8,7 +8,7 @@ Letters beside tensors, in this package and in those built on it:
     T  target positions       V  vocabulary
 """
 
-from onmt_varattn.latent.attention import LatentAttention, Outcome
+from onmt_varattn.latent.attention import Inference, LatentAttention, Outcome
 from onmt_varattn.latent.baselines import BASELINES, AverageBaseline, Baseline, LearnedBaseline, SoftBaseline
 from onmt_varattn.latent.distributions import (
     RELAXED,
@@ -17,19 +17,15 @@ from onmt_varattn.latent.distributions import (
     Dirichlet,
     LogisticNormal,
     Mixing,
+    Refinement,
     Sparse,
 )
-from onmt_varattn.latent.emission import Emitter
 from onmt_varattn.latent.estimators import ESTIMATORS, Estimate, Estimator, Settings
-from onmt_varattn.latent.inference import Inference
-from onmt_varattn.latent.likelihood import Candidates, Marginals, OutputLayer, log_likelihood
-from onmt_varattn.latent.memory import Memory
+from onmt_varattn.latent.likelihood import Candidates, Emitter, Marginals, OutputLayer, log_likelihood
 from onmt_varattn.latent.mixtures import Exact, KMax, Mixture, Samples, SoftContext
-from onmt_varattn.latent.objectives import OBJECTIVES, Objective
-from onmt_varattn.latent.positions import Positions, mutual_information
+from onmt_varattn.latent.objectives import OBJECTIVES, Objective, Schedule, ScheduledObjective
+from onmt_varattn.latent.positions import Memory, Positions, mutual_information
 from onmt_varattn.latent.readout import READOUTS, AdditiveReadout, Readout, ResidualReadout
-from onmt_varattn.latent.refinement import Refinement
-from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
 from onmt_varattn.latent.scores import SCORES, Score
 
 __all__ = [

@@ -13,10 +13,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.emission import Emitter
-from onmt_varattn.latent.likelihood import Marginals
+from onmt_varattn.latent.distributions import Registry
+from onmt_varattn.latent.likelihood import Emitter, Marginals
 from onmt_varattn.latent.positions import Positions
-from onmt_varattn.latent.registry import Registry
 
 BASELINES: Registry[type["Baseline"]] = Registry("baseline")
 

@@ -7,20 +7,62 @@
     LogisticNormal   z = softmax(u), u ~ N(score, scale^2)
     Concrete         z = softmax((score + gumbel noise) / temperature)
 
-All are over the real (unpadded) positions of ragged batches: padding has score minus infinity.
+All are over the real (unpadded) positions of ragged batches: padding has score minus infinity. `Refinement`
+improves the scores of a posterior by gradient steps. `Registry` maps names to classes, here and in the other
+modules of this package.
 """
 
 import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent.registry import Registry
-
 MINUS_INFINITY = float("-inf")
 MOST_LOG_CONCENTRATION = 10.0
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """A mapping that classes enter under the name users type.
+
+    >>> scores = Registry("attention score")
+    >>> @scores.register("dot")
+    ... class Dot: ...
+    >>> scores["dot"].__name__
+    'Dot'
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self._entries: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Enter the decorated class under `name`; a name is taken once."""
+
+        def enter(entry: T) -> T:
+            if name in self._entries:
+                raise ValueError(f"{self.what} '{name}' is registered twice")
+            self._entries[name] = entry
+            return entry
+
+        return enter
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise KeyError(f"no {self.what} '{name}'; there are: {', '.join(self._entries)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class Categorical:
@@ -412,3 +454,51 @@ def gumbel_noise(like: Tensor) -> Tensor:
 def _finite(log_probs: Tensor) -> Tensor:
     """Zero for minus infinity, so that 0 log 0 is 0 and has no gradient."""
     return log_probs.masked_fill(log_probs == MINUS_INFINITY, 0.0)
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Stochastic variational inference of a posterior, for ``LatentAttention(..., refine=...)``.
+
+    For fixed l and p, the bound of one position as a function of the posterior's scores u is
+
+        ELBO(u) = sum_i q_i (l_i + log p_i - log q_i),  q = softmax(u)
+        d ELBO / d u_i = q_i (g_i - sum_k q_k g_k),     g_i = l_i + log p_i - log q_i
+
+    and u is improved by gradient ascent. From a uniform start this is SVI; from the scores of an inference
+    network, with the steps themselves differentiated, it is semi-amortised (Kim et al., 2018).
+
+    >>> l, prior = torch.tensor([[-3.0, -1.0]]), torch.zeros(1, 2)
+    >>> refine = Refinement(steps=200, rate=1.0, flat=True)
+    >>> refine(torch.zeros(1, 2), l, prior).softmax(-1)  # the true posterior, softmax(l + log p)
+    tensor([[0.1192, 0.8808]])
+
+    Args:
+        steps: number of gradient steps.
+        rate: step size.
+        flat: start from a uniform posterior and let no gradient through (SVI); otherwise start from the
+            given scores and differentiate the steps (semi-amortised).
+    """
+
+    steps: int
+    rate: float
+    flat: bool
+
+    def __call__(self, scores: Tensor, l: Tensor, prior: Tensor) -> Tensor:
+        """Refined scores, R x S.
+
+        Args:
+            scores: of the inference network, R x S.
+            l: log-likelihood of the gold word under every alignment, R x S, without gradient.
+            prior: scores, minus infinity where padded, R x S.
+        """
+        padding = prior == MINUS_INFINITY
+        target = (l + Categorical(prior.detach()).log_probs).masked_fill(padding, 0.0)
+        u = torch.zeros_like(scores) if self.flat else scores
+        u = u.masked_fill(padding, MINUS_INFINITY)
+        for _ in range(self.steps):
+            q = Categorical(u)
+            gain = (target - q.log_probs).masked_fill(padding, 0.0)
+            step = q.probs * (gain - q.expectation(gain).unsqueeze(-1))
+            u = u + self.rate * step.to(u.dtype)
+        return u.detach() if self.flat else u

@@ -28,9 +28,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.distributions import RELAXED, Categorical, Concrete, Mixing, Sparse
+from onmt_varattn.latent.distributions import RELAXED, Categorical, Concrete, Mixing, Registry, Sparse
 from onmt_varattn.latent.likelihood import Candidates
-from onmt_varattn.latent.registry import Registry
 
 ESTIMATORS: Registry[type["Estimator"]] = Registry("attention estimator")
 

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.latent.distributions import Categorical, Dirichlet
-from onmt_varattn.latent.emission import Emitter
 from onmt_varattn.latent.estimators import Enum
-from onmt_varattn.latent.likelihood import Candidates, Marginals
+from onmt_varattn.latent.likelihood import Candidates, Emitter, Marginals
 from onmt_varattn.latent.positions import Positions
 
 SAMPLES = 10  # of a prior over mixtures, unless somebody says otherwise

@@ -9,7 +9,8 @@ p the prior over z and q the posterior:
     variational   E_q[l] - KL(q, p)
     relaxed       E_q[log f(x, X z)] - KL(q, p)     with p and q over mixtures of positions
 
-How expectations are taken is the estimator's business.
+The estimator computes expectations. `ScheduledObjective` is an objective in the course of training, with a
+warm-up, a KL weight that grows and a temperature that falls; `Formation` decides when the warm-up ends.
 """
 
 from collections import defaultdict
@@ -21,13 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from onmt_varattn.latent.baselines import Baseline, NoBaseline
-from onmt_varattn.latent.distributions import Categorical
-from onmt_varattn.latent.emission import Emitter
-from onmt_varattn.latent.estimators import Estimate, Estimator
-from onmt_varattn.latent.likelihood import Candidates, maximise
+from onmt_varattn.latent.distributions import Categorical, Dirichlet, Registry
+from onmt_varattn.latent.estimators import Enum, Estimate, Estimator
+from onmt_varattn.latent.likelihood import Candidates, Emitter, maximise
 from onmt_varattn.latent.mixtures import SAMPLES, Mixture, Samples, named
-from onmt_varattn.latent.positions import Positions
-from onmt_varattn.latent.registry import Registry
+from onmt_varattn.latent.positions import Positions, mutual_information, uniform_entropy
 
 OBJECTIVES: Registry[type["Objective"]] = Registry("attention objective")
 
@@ -291,3 +290,300 @@ class Relaxed(Objective):
     def prior(self, scores: Tensor) -> Any:
         """Of the same family as the posterior."""
         return self.estimator.distribution(scores)
+
+
+RISEN = 0.15  # a is at least this: alignments that are all the same do not count as a level
+LEVEL = 0.1  # a fifth of the steps changed a by less than this share of it
+BLOCKS = 64  # of equal length that the curve is kept in
+FEWEST = 20  # blocks before anything is judged
+
+
+class Formation:
+    """The curve of a, and whether alignments have formed: the end of an automatic warm-up.
+
+    From random parameters a latent objective is apt to stay where it is: a word's alignment is a random
+    source position, the emission learns to ignore it, and once it does, neither the prior nor the
+    posterior gets a gradient. Soft attention has no such plateau, since its gradient reaches every score
+    through the expected context. It is therefore trained first, until
+
+        a = sum_j I_j / sum_j log S_j          0: all words have the same alignment, 1: each has its own
+
+    has risen and levelled off, where I is the mutual information of target and source position
+    (`mutual_information`), of the prior or, if that is less, of the posterior. Entropy would not be a
+    criterion: it is as low if all words are aligned with the full stop. The criterion is relative to the
+    curve itself, whatever its length: the last fifth of all steps so far is compared with the fifth before.
+
+    Each block is the mean of a over `steps` training steps; when there are too many blocks, each
+    two of them become one, so that the memory is bounded and the resolution follows the run.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[float] = []
+        self.steps = 1  # in a block
+        self.sums = [0.0, 0.0]  # of the block that is not full yet: information, and the most it can be
+        self.count = 0  # of its steps
+
+    def add(self, information: float, most: float) -> None:
+        """Add a training step.
+
+        Args:
+            information: sum of the mutual information over the step's positions.
+            most: sum of log S.
+        """
+        if not most > 0:  # one source position each: nothing to choose from
+            return
+        self.sums = [self.sums[0] + information, self.sums[1] + most]
+        self.count += 1
+        if self.count < self.steps:
+            return
+        self.blocks.append(self.sums[0] / self.sums[1])
+        self.sums, self.count = [0.0, 0.0], 0
+        if len(self.blocks) == BLOCKS:
+            self.blocks = [(a + b) / 2 for a, b in zip(self.blocks[::2], self.blocks[1::2], strict=True)]
+            self.steps *= 2
+
+    @property
+    def level(self) -> float | None:
+        """a over the last fifth of the steps; None while there are too few."""
+        return _mean(self.blocks[-(len(self.blocks) // 5) :]) if len(self.blocks) >= FEWEST else None
+
+    @property
+    def has_formed(self) -> bool:
+        """Whether a has risen and levelled off."""
+        now = self.level
+        if now is None or self.count:  # judged once a block
+            return False
+        fifth = len(self.blocks) // 5
+        before = _mean(self.blocks[-2 * fifth : -fifth])
+        return now >= RISEN and abs(now - before) <= LEVEL * now
+
+    def state_dict(self) -> dict[str, Any]:
+        """The curve, as plain numbers."""
+        return {
+            "blocks": list(self.blocks),
+            "steps": self.steps,
+            "sums": list(self.sums),
+            "count": self.count,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on with a curve.
+
+        Raises:
+            ValueError: it is not what `state_dict` gives.
+        """
+        blocks, steps, sums, count = (state[name] for name in ("blocks", "steps", "sums", "count"))
+        lists = (
+            isinstance(blocks, list) and len(blocks) < BLOCKS and isinstance(sums, list) and len(sums) == 2
+        )
+        if not (lists and all(type(x) in (int, float) for x in [*blocks, *sums])):
+            raise ValueError("the curve of alignments is damaged")
+        if not (type(steps) is int and type(count) is int and 0 <= count < steps):
+            raise ValueError("the curve of alignments is damaged")
+        self.blocks, self.steps, self.sums, self.count = list(blocks), steps, list(sums), count
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+STALLED = 3  # validations in a row without progress that end a warm-up
+
+WARM_UPS: dict[str, type[Objective]] = {"soft": Soft, "hard": Hard, "marginal": Marginal}
+"""What can be trained first; all by enumeration."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What changes in the course of training: warm-up, KL weight, temperature.
+
+    >>> schedule = Schedule(warm_up_steps=500, kl_warm_up_steps=1000)
+    >>> schedule.kl_weight_at(250)  # steps after the warm-up
+    0.25
+
+    Attributes:
+        warm_up_steps: steps of the warm-up; None: until alignments have formed.
+        kl_weight: weight of the KL divergence.
+        kl_warm_up_steps: steps after the warm-up over which the weight grows from 0.
+        temperature: temperature of relaxed draws at the first step; None: the estimator's own, always.
+        least_temperature: temperature after `anneal_steps`; None: it does not fall.
+        anneal_steps: steps over which the temperature falls linearly.
+        warm_up_objective: what is trained first: "soft", "hard" or "marginal".
+    """
+
+    warm_up_steps: int | None = 0
+    kl_weight: float = 1.0
+    kl_warm_up_steps: int = 0
+    temperature: float | None = None
+    least_temperature: float | None = None
+    anneal_steps: int = 1
+    warm_up_objective: str = "soft"
+
+    def kl_weight_at(self, steps: int) -> float:
+        """The KL weight at a number of steps after the warm-up: grows linearly from 0."""
+        if not self.kl_warm_up_steps:
+            return self.kl_weight
+        return self.kl_weight * min(1.0, max(0, steps) / self.kl_warm_up_steps)
+
+    def temperature_at(self, step: int) -> float | None:
+        """The temperature at a training step: falls linearly to the least one."""
+        if self.temperature is None or self.least_temperature is None:
+            return self.temperature
+        part = min(1.0, step / self.anneal_steps)
+        return self.temperature + part * (self.least_temperature - self.temperature)
+
+
+class ScheduledObjective:
+    """An objective with its schedule: a simpler objective first, then the objective itself.
+
+    `LatentAttention` has one and counts its steps. Trainers that count steps themselves call
+    `LatentAttention.schedule` and then set `step` before each training step.
+
+    >>> attention = LatentAttention(8, 6, words=20, objective="marginal")
+    >>> attention.schedule(Schedule(warm_up_steps=100))
+    >>> attention.scheduled.step = 101
+    >>> attention.scheduled.warming_up
+    False
+
+    Args:
+        objective: what is trained after the warm-up.
+        schedule: length and objective of the warm-up, weights, temperature.
+
+    Attributes:
+        step: the training step, counted from 1, to be set before each.
+        warm_up_end: the last step of the warm-up; None while nothing has ended it yet.
+        formation: how far alignments have formed; None where the end is a given step.
+        first: the objective of the warm-up.
+    """
+
+    def __init__(self, objective: Objective, schedule: Schedule) -> None:
+        self.objective, self.schedule = objective, schedule
+        baseline = objective.baseline if objective.baseline.follows else None
+        self.first = WARM_UPS[schedule.warm_up_objective](Enum(), baseline)
+        self.step = 1
+        self.warm_up_end = schedule.warm_up_steps
+        self.formation = Formation() if schedule.warm_up_steps is None else None
+        self._best_perplexity, self._stalled = float("inf"), 0  # of validations in the warm-up
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the present step is one of the warm-up."""
+        return self.warm_up_end is None or self.step <= self.warm_up_end
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The names of the reported sums that `watch` asks for."""
+        of_posterior = self.objective.has_posterior and self.objective.refine is None
+        return ("uniform_entropy", "prior_information", *(["posterior_information"] if of_posterior else []))
+
+    def watch(self, most: float, *information: float) -> bool:
+        """Record how far alignments had formed in the present step; ends the warm-up if they have.
+
+        A posterior must have followed the prior: the smaller of the two values counts.
+
+        Args:
+            most: sum of the entropies of uniform alignments over positions, in all processes.
+            information: sums of mutual information, of the prior and of a posterior, as `watched` says.
+
+        Returns:
+            Whether this was the last step of the warm-up.
+        """
+        if self.warm_up_end is None and self.formation is not None:
+            self.formation.add(min(information), most)
+            if self.formation.has_formed:
+                self.end_warm_up()
+        return self.step == self.warm_up_end
+
+    def validated(self, perplexity: float) -> bool:
+        """Record a validation of the warm-up's objective; ends a warm-up that does not form alignments.
+
+        Args:
+            perplexity: of the validation.
+
+        Returns:
+            Whether the warm-up has ended: the perplexity has not fallen for three validations.
+        """
+        if self.warm_up_end is not None:
+            return False
+        self._stalled = 0 if perplexity < self._best_perplexity else self._stalled + 1
+        self._best_perplexity = min(perplexity, self._best_perplexity)
+        if self._stalled < STALLED:
+            return False
+        self.end_warm_up()
+        return True
+
+    def end_warm_up(self) -> None:
+        """Have the present step be the last one of the warm-up."""
+        self.warm_up_end = self.step
+
+    @property
+    def why_it_ended(self) -> str:
+        """Why the warm-up is over, for the log."""
+        if self.formation is None:
+            return f"The warm-up is over at step {self.step:,}"
+        if self._stalled >= STALLED:
+            return f"Alignments have not formed, and validation no longer gets better at step {self.step:,}"
+        return (
+            f"Alignments have formed at step {self.step:,} "
+            f"({self.formation.level or 0.0:.2f} of the largest mutual information)"
+        )
+
+    def start_state(self) -> dict[str, Any] | None:
+        """State of the automatic start, the same in all processes; None without an automatic start."""
+        if self.formation is None:
+            return None
+        validations = {"best": self._best_perplexity, "stalled": self._stalled}
+        return {"end": self.warm_up_end, "validations": validations, "curve": self.formation.state_dict()}
+
+    def load_start_state(self, state: dict[str, Any] | None) -> None:
+        """Restore what `start_state` gave; no effect if either run has a given number of steps.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        if self.formation is None or state is None:
+            return
+        end, validations = state["end"], state["validations"]
+        if end is not None and (type(end) is not int or end < 0):
+            raise ValueError("the end of the warm-up is damaged")
+        self.formation.load_state_dict(state["curve"])
+        self._best_perplexity, self._stalled = float(validations["best"]), int(validations["stalled"])
+        self.warm_up_end = end
+
+    def __call__(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
+        """The loss, and sums to report: "log_likelihood" (or its bound), "correct", and others."""
+        about = self._about(positions)
+        if self.warming_up:
+            outcome = warm_up(self.first, self.objective, positions, emitter)
+            report = dict(outcome.report)
+            return outcome.loss, {"log_likelihood": report.pop("bound"), **report, **about}
+        if (temperature := self.schedule.temperature_at(self.step)) is not None:
+            self.objective.estimator.settings.temperature = temperature
+        since = self.step - (self.warm_up_end or 0)
+        outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(since))
+        report = {**outcome.report, **about}
+        bound = report.pop("bound")
+        if not self.objective.has_posterior:  # bound and cross-entropy are one, and there is no divergence
+            return outcome.loss, {"log_likelihood": bound, **_without(report, "xent", "kl")}
+        return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}
+
+    @torch.no_grad()
+    def _about(self, positions: Positions) -> Report:
+        """What the health of a run is judged by, besides the bound's parts."""
+        about = {
+            "uniform_entropy": uniform_entropy(positions.prior).sum(),
+            "prior_information": mutual_information(positions, positions.prior.softmax(-1)).sum(),
+        }
+        q = positions.posterior
+        if not self.objective.has_posterior or q is None:
+            return about
+        if self.objective.refine is None:
+            posterior = self.objective.estimator.distribution(q)
+            about["posterior_information"] = mutual_information(positions, posterior.probs).sum()
+        if isinstance(prior := self.objective.prior(positions.prior), Dirichlet):
+            about["at_bounds"] = (prior.share_at_bounds + Dirichlet(q).share_at_bounds).sum() / 2
+        return about
+
+
+def _without(report: Report, *names: str) -> Report:
+    return {name: value for name, value in report.items() if name not in names}

@@ -11,7 +11,7 @@ and dropout of the emission are here and nowhere else.
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.registry import Registry
+from onmt_varattn.latent.distributions import Registry
 
 READOUTS: Registry[type["Readout"]] = Registry("readout")
 

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.registry import Registry
+from onmt_varattn.latent.distributions import Registry
 
 SCORES: Registry[type["Score"]] = Registry("attention score")
 

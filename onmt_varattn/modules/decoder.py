@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from onmt_varattn.latent.attention import LatentAttention
-from onmt_varattn.latent.memory import Memory
-from onmt_varattn.latent.positions import Positions
+from onmt_varattn.latent.positions import Memory, Positions
 from onmt_varattn.modules.recurrence import Recurrence, StackedCells
 
 

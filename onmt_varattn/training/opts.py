@@ -12,7 +12,7 @@ import torch
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import BASELINES, ESTIMATORS, OBJECTIVES, RELAXED, SCORES, Estimator, Objective
 from onmt_varattn.latent.estimators import SPARSE
-from onmt_varattn.latent.schedule import WARM_UPS
+from onmt_varattn.latent.objectives import WARM_UPS
 from onmt_varattn.training.checkpoints.options import CountOr
 
 

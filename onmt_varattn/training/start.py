@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.latent.objectives import ScheduledObjective
 from onmt_varattn.training.checkpoints.trees import BrokenError
 
 

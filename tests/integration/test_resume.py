@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from onmt_varattn.bin.nmt import train
-from onmt_varattn.latent import start
+from onmt_varattn.latent import objectives
 from onmt_varattn.nmt.data.batches import Share
 from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.nmt.plugin import register
@@ -96,8 +96,8 @@ RUNS = {
 
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_run_told_to_stop_goes_on_bit_for_bit(kind, data, tmp_path, at_step, capsys, monkeypatch):
-    monkeypatch.setattr(start, "RISEN", -1.0)  # the automatic start ends between the two stops
-    monkeypatch.setattr(start, "LEVEL", 1e9)
+    monkeypatch.setattr(objectives, "RISEN", -1.0)  # the automatic start ends between the two stops
+    monkeypatch.setattr(objectives, "LEVEL", 1e9)
     assert call(train.main, *words(data, tmp_path / "whole", RUNS[kind])) == 0
     parts = [*words(data, tmp_path / "parts", RUNS[kind]), "-resume"]
     at_step(13, told_to_stop(signal.SIGTERM))

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from onmt_varattn.bin.nmt import train
-from onmt_varattn.latent import start
+from onmt_varattn.latent import objectives
 from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.nmt.training.trainer import Trainer
 from onmt_varattn.training import health
@@ -19,10 +19,10 @@ LATENT = "-attention variational -attention_estimator sample"
 @pytest.fixture
 def forms(monkeypatch):
     """Alignments count as formed as soon as anything is judged: after step 20."""
-    monkeypatch.setattr(start, "RISEN", -math.inf)
-    monkeypatch.setattr(start, "LEVEL", -math.inf)
+    monkeypatch.setattr(objectives, "RISEN", -math.inf)
+    monkeypatch.setattr(objectives, "LEVEL", -math.inf)
     monkeypatch.setattr(
-        start.Formation, "level", property(lambda self: -1.0 if len(self.blocks) >= 20 else None)
+        objectives.Formation, "level", property(lambda self: -1.0 if len(self.blocks) >= 20 else None)
     )
 
 

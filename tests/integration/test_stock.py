@@ -121,5 +121,5 @@ def test_only_the_seam_replaces_anything_in_opennmt():
 
 
 def test_latent_knows_torch_only():
-    code = "import sys, onmt_varattn.latent.objectives, onmt_varattn.latent.scores, onmt_varattn.latent.emission; print([m for m in sys.modules if m.split('.')[0] in ('onmt', 'torchtext', 'sentencepiece')])"
+    code = "import sys, onmt_varattn.latent.objectives, onmt_varattn.latent.scores, onmt_varattn.latent.likelihood; print([m for m in sys.modules if m.split('.')[0] in ('onmt', 'torchtext', 'sentencepiece')])"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).strip() == "[]"

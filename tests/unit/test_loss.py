@@ -215,7 +215,7 @@ def test_the_posterior_uses_the_models_own_embeddings():
 
 
 def test_schedules():
-    from onmt_varattn.latent.schedule import Schedule
+    from onmt_varattn.latent.objectives import Schedule
 
     schedule = Schedule(10, 0.5, 20, 2.0, 1.0, 100)
     after_warm_up = (-9, 0, 10, 20, 89)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import Exact, KMax, Samples, SoftContext
-from onmt_varattn.latent.distributions import Categorical, Dirichlet
+from onmt_varattn.latent.distributions import Categorical, Dirichlet, Refinement
 from onmt_varattn.latent.estimators import ESTIMATORS, Settings
 from onmt_varattn.latent.objectives import OBJECTIVES
-from onmt_varattn.latent.refinement import Refinement
 from onmt_varattn.latent.scores import SCORES
 from tests import models
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from onmt_varattn.latent.registry import Registry
+from onmt_varattn.latent.distributions import Registry
 from onmt_varattn.latent.scores import SCORES
 
 N, Q, S, D, M, A = 2, 3, 4, 5, 6, 7

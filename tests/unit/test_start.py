@@ -6,12 +6,10 @@ import random
 import pytest
 import torch
 
-from onmt_varattn.latent import start
+from onmt_varattn.latent import objectives
 from onmt_varattn.latent.estimators import Enum
-from onmt_varattn.latent.objectives import Variational
+from onmt_varattn.latent.objectives import STALLED, Formation, Schedule, ScheduledObjective, Variational
 from onmt_varattn.latent.positions import Positions, mutual_information, uniform_entropy
-from onmt_varattn.latent.schedule import STALLED, Schedule, ScheduledObjective
-from onmt_varattn.latent.start import Formation
 from tests import models
 from tests.worlds import memory_of
 
@@ -156,7 +154,7 @@ def test_the_curve_goes_on_from_its_saved_state(steps):
         resumed.add(*point)
         assert whole.has_formed == resumed.has_formed
     assert resumed.state_dict() == whole.state_dict()
-    assert len(whole.blocks) < start.BLOCKS
+    assert len(whole.blocks) < objectives.BLOCKS
 
 
 def scheduled(**settings):

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from onmt_varattn.latent.estimators import Enum
-from onmt_varattn.latent.objectives import Marginal
-from onmt_varattn.latent.schedule import Schedule, ScheduledObjective
+from onmt_varattn.latent.objectives import Marginal, Schedule, ScheduledObjective
 from onmt_varattn.nmt.training.loss import TrainingLoss
 from onmt_varattn.nmt.training.trainer import PlateauOptimizer, Trainer
 from tests import models

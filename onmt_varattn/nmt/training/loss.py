@@ -8,9 +8,8 @@ from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
 from onmt_varattn.latent import Mixture, Positions
-from onmt_varattn.latent.objectives import Report
+from onmt_varattn.latent.objectives import Report, ScheduledObjective
 from onmt_varattn.latent.positions import mutual_information, uniform_entropy
-from onmt_varattn.latent.schedule import ScheduledObjective
 from onmt_varattn.modules import Trace
 from onmt_varattn.nmt.model.building import AlignmentModel
 from onmt_varattn.nmt.training.statistics import AlignmentStatistics

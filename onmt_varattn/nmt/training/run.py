@@ -20,7 +20,7 @@ from onmt.utils.misc import set_random_seed
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.schedule import ScheduledObjective
+from onmt_varattn.latent.objectives import ScheduledObjective
 from onmt_varattn.nmt.data.batches import TrainingData, ValidationData
 from onmt_varattn.nmt.data.files import steps_per_pass
 from onmt_varattn.nmt.model import checkpoint as checkpoints
