@@ -28,6 +28,7 @@ class Recipe:
     needs: list[str] = field(default_factory=list)  # files that must be there
     prepare: list[list[str]] = field(default_factory=list)  # commands as words, run once
     gold_align: str | None = None
+    minutes_from: str = ""  # source of the rows' minutes: measured where, or a guess
     paper: str = PAPERS["translation"]  # a section of recipes/paper.yaml
     jobs: int = 1
     threads: int = 1

@@ -1,6 +1,7 @@
 """Runs side by side: started, watched, and stopped in good order."""
 
 import contextlib
+import heapq
 import os
 import shlex
 import signal
@@ -37,6 +38,33 @@ def only_one(output: Path) -> Iterator[int]:
         str(output / ".lock"), f"{output}: another run, or a training it left behind, works here"
     ) as lock:
         yield lock
+
+
+def estimate(runs: Sequence[Run], jobs: int) -> str:
+    """Estimated training time of all runs from their beginning, as a sentence for the user.
+
+    Args:
+        runs: the runs, all of one recipe.
+        jobs: number of runs trained at a time.
+    """
+    recipe = runs[0].recipe
+    unknown = sorted({run.row for run in runs if "minutes" not in recipe.rows[run.row]})
+    if unknown:
+        return f"estimated training time: unknown; the recipe has no minutes for {', '.join(unknown)}"
+    minutes = sorted((recipe.minutes(run.row) for run in runs), reverse=True)
+    ends = [0.0] * jobs  # of the runs that each job trains one after the other, the longest first
+    for one in minutes:
+        heapq.heapreplace(ends, ends[0] + one)
+    source = recipe.minutes_from or "from the recipe, which does not state their source"
+    return (
+        f"estimated training time: {_duration(max(ends))} with {jobs} run{'' if jobs == 1 else 's'} at a "
+        f"time ({_duration(sum(minutes))} for all {len(runs)} runs one after the other), without preparation "
+        f"and evaluation; minutes per row: {source}"
+    )
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 @dataclass

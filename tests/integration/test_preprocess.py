@@ -1,5 +1,6 @@
 """`preprocess.py` on small corpora: its files, what it says, and that a mistake leaves nothing behind."""
 
+import base64
 import errno
 import os
 import random
@@ -11,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import yaml
 from onmt.inputters.fields import build_dynamic_fields
 from onmt.inputters.inputter import _read_vocab_file
@@ -269,7 +271,7 @@ def test_summary(corpus, run):
     write("train.en", ["x y", "x z"])
     write("valid.de", ["a q r", "b"])
     write("valid.en", ["x", "y"])
-    said = run({**corpus, "subword": "none", "test_src": None, "test_tgt": None})
+    said = run({**corpus, "vocab_size": None, "subword": "none", "test_src": None, "test_tgt": None})
     assert "source vocabulary: 3 tokens; unknown in valid: 2 of 4 (50.00%)\n" in said
     assert "target vocabulary: 3 tokens; unknown in valid: 0 of 2 (0.00%)\n" in said
     assert "test" not in said
@@ -361,6 +363,32 @@ def test_the_number_of_subwords_follows_the_words_of_the_training_text(corpus, r
     run(options)
     assert lines_of("out/given.train.src") == lines_of("out/run.train.src")
     assert "subwords: " not in run({**options, "vocab_size": 240})
+
+
+@pytest.mark.parametrize("vocab_size", [90, None])
+@pytest.mark.parametrize("way", [None, "share_vocab", "joint_subwords"])
+def test_a_vocabulary_smaller_than_its_subword_model_is_explained(corpus, run, way, vocab_size):
+    """Subwords that are always part of longer ones are in the model, but not in the vocabulary."""
+    said = run({**corpus, "vocab_size": vocab_size, "overwrite": True} | ({way: True} if way else {}))
+    listed = len(lines_of("out/run.vocab" if way == "share_vocab" else "out/run.vocab.src"))
+    explained = (
+        r"^source vocabulary: (\d+) tokens( \(shared\))? \(the model has (\d+) subwords; those not found"
+    )
+    found = re.search(explained, said, re.MULTILINE)
+    model = sentencepiece.SentencePieceProcessor()
+    model.LoadFromSerializedProto(base64.b64decode(TextProcessing.load("out/run.text.json").src.model))
+    assert int(found[1]) == listed < int(found[3]) == model.get_piece_size()
+
+
+def test_fewer_distinct_words_than_the_vocabulary_size_are_explained(corpus, run):
+    write("train.de", ["a b c"] * 30)
+    write("train.en", ["d e"] * 30)
+    said = run({**corpus, "subword": "none", "vocab_size": 2, "overwrite": True})
+    assert "vocabulary: 2 tokens; unknown" in said
+    said = run({**corpus, "subword": "none", "vocab_size": 8000, "overwrite": True})
+    reason = "(-vocab_size 8,000, but the training text has no more distinct words)"
+    assert f"source vocabulary: 3 tokens {reason}; unknown in valid: " in said
+    assert f"target vocabulary: 2 tokens {reason}; unknown in valid: " in said
 
 
 def test_options_from_a_file(corpus, run):

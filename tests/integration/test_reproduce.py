@@ -1,6 +1,7 @@
 """tools/reproduce.py from the command line: whole, stopped and run again, and refused."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -166,8 +167,12 @@ def test_every_command_of_every_recipe_can_be_run(name, tmp_path, monkeypatch, c
     out = tmp_path / "out"
     recipe = load_recipe(name, str(out))
     assert call(reproduce.main, name, "-output", out, "-dry_run") == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
     assert len(lines) == len(recipe.prepare) + 2 * len(recipe.rows)
+    assert re.search(r"estimated training time: [\d.]+ (min|h) with .* runs? at a time", printed.err)
+    assert printed.err.endswith(f"minutes per row: {recipe.minutes_from}\n")
+    assert "measured" in recipe.minutes_from
     assert not out.exists()
     for line in lines[: len(recipe.prepare)]:
         assert (ROOT / line.split()[1]).exists()

@@ -312,3 +312,33 @@ def test_every_pair_of_flags_gives_a_different_function():
         outs.append(run(model, models.batch())[0])
     for a, b in itertools.combinations(outs, 2):
         assert not torch.allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "-attention soft",
+        "-attention variational -null_alignment",
+        "-attention variational -share_decoder_embeddings -word_vec_size 7",
+    ],
+)
+def test_parameter_counts_add_up(flags):
+    """Each part's own, by hand; a shared matrix counts once, and the parts give the total."""
+    model, _ = models.model(flags)
+    lines = []
+    counts = model.count_parameters(log=lines.append)
+    numbers = {
+        name: sum(value.numel() for value in part.parameters()) for name, part in model.named_children()
+    }
+    shared = model.generator.output_layer.weight is model.decoder.embeddings.word_lut.weight
+    assert shared == ("share_decoder" in flags)
+    expected = {"encoder": numbers["encoder"], "decoder": numbers["decoder"]}
+    if "variational" in flags:
+        expected["posterior"] = numbers["posterior"]
+    expected["output layer"] = numbers["generator"] - shared * model.generator.output_layer.weight.numel()
+    assert counts == expected
+    total = sum({id(value): value.numel() for value in model.parameters()}.values())
+    assert lines == [f"{part}: {count}" for part, count in expected.items()] + [
+        f"* number of parameters: {total}"
+    ]
+    assert sum(counts.values()) == total

@@ -17,7 +17,7 @@ from onmt_varattn.reproduction import tables
 from onmt_varattn.reproduction.recipe import RECIPES, Paper, Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import finished_runs
 from onmt_varattn.reproduction.runs import Run, as_words
-from onmt_varattn.reproduction.schedule import Schedule, environment, only_one
+from onmt_varattn.reproduction.schedule import Schedule, environment, estimate, only_one
 
 RECIPE = Recipe(
     name="small",
@@ -268,6 +268,27 @@ def test_jobs_run_side_by_side(tmp_path):
     runs = scripted(tmp_path, one=[wait.format(*files)], two=[wait.format(*files[::-1])])
     assert work(tmp_path, runs) == []
     assert all(list(run.directory.glob("done*")) for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [(1, "95 min with 1 run at a time (95 min for all"), (2, "50 min with 2 runs at a time (95 min for all")],
+)
+def test_the_estimate_is_the_sum_of_the_rows_or_their_shares(tmp_path, jobs, expected):
+    """Two jobs, the longest first: 45 beside 30 + 20."""
+    rows = {name: {"minutes": minutes} for name, minutes in {"a": 20, "b": 45, "c": 30}.items()}
+    recipe = replace(RECIPE, rows=rows, minutes_from="measured on a clock")
+    said = estimate([Run(recipe, row, 1, tmp_path) for row in rows], jobs)
+    assert said.startswith(f"estimated training time: {expected} 3 runs one after the other)")
+    assert said.endswith("minutes per row: measured on a clock")
+
+
+def test_no_estimate_without_minutes(tmp_path):
+    recipe = replace(RECIPE, rows={"a": {"minutes": 600}, "b": {}})
+    runs = [Run(recipe, row, 1, tmp_path) for row in ("a", "b")]
+    assert estimate(runs, 1) == "estimated training time: unknown; the recipe has no minutes for b"
+    assert "10.0 h with" in (said := estimate(runs[:1], 1))
+    assert said.endswith("minutes per row: from the recipe, which does not state their source")
 
 
 def test_what_runs_is_stopped_with_the_schedule(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction.recipe import RECIPES, Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import write
 from onmt_varattn.reproduction.runs import Run, as_words
-from onmt_varattn.reproduction.schedule import Schedule, environment, only_one
+from onmt_varattn.reproduction.schedule import Schedule, environment, estimate, only_one
 from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils import pages
 from onmt_varattn.utils.cli import Parser, run
@@ -43,7 +43,12 @@ def reproduce_parser() -> Parser:
         help="Also put the tables into this Markdown page, between <!-- RECIPE: begin --> and its end, and "
         "the plot beside it.",
     )
-    parser.add("-dry_run", "--dry_run", action="store_true", help="Check and print all commands, run none.")
+    parser.add(
+        "-dry_run",
+        "--dry_run",
+        action="store_true",
+        help="Check and print all commands and the estimated training time; run nothing.",
+    )
     return parser
 
 
@@ -69,7 +74,8 @@ def reproduce(opt: Any) -> None:
             f"-update {opt.update}: no such page, or no <!-- {recipe.name}: begin --> and end in it"
         )
     if opt.dry_run:
-        print("\n".join(command_lines(recipe, runs)))
+        print("\n".join(command_lines(recipe, runs)), flush=True)
+        print(estimate(runs, opt.jobs or recipe.jobs), file=sys.stderr)
         return
     check_writable(str(output / "tables.md"))
     with only_one(output) as lock:

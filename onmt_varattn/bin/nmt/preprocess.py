@@ -226,7 +226,7 @@ def preprocess(args: Sequence[str] | None = None) -> None:
     for split in splits:
         split.drop({"blank source": lambda src, tgt: not src, "blank target": lambda src, tgt: not tgt})
     _warn_of_swapped(opt, splits)
-    text = _learn(opt, text, train)
+    text, sizes = _learn(opt, text, train)
     _convert(splits, text.src.segment, text.tgt.segment, opt.num_threads, "encoding")
     for split in splits:
         _align(split, text, getattr(opt, f"{split.name}_align", None), opt.align_units)
@@ -239,7 +239,7 @@ def preprocess(args: Sequence[str] | None = None) -> None:
         )
     vocabularies = _vocabularies(opt, train)
     atomic_write_all(_contents(opt, paths, splits, text, vocabularies))
-    _report(opt, paths, splits, vocabularies)
+    _report(opt, paths, splits, vocabularies, sizes)
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -365,10 +365,14 @@ def _side(opt: Any, side: str) -> TextSide:
     return TextSide(opt.lowercase, opt.tokenize, language, opt.subword)
 
 
-def _learn(opt: Any, text: TextProcessing, train: Split) -> TextProcessing:
-    """Learn the subword models from the training pairs alone."""
+def _learn(opt: Any, text: TextProcessing, train: Split) -> tuple[TextProcessing, list[int | None]]:
+    """Learn the subword models from the training pairs alone.
+
+    Returns:
+        The text processing with its models, and the number of subwords per side (None where not known).
+    """
     if opt.subword == "none":
-        return text
+        return text, [None, None]
     print(f"learning {opt.subword} subwords from {len(train.pairs):,} training pairs", flush=True)
     if opt.share_vocab or opt.joint_subwords:
         both = list(itertools.chain(train.side(0), train.side(1)))
@@ -382,13 +386,15 @@ def _learn(opt: Any, text: TextProcessing, train: Split) -> TextProcessing:
     if chosen:
         print(_sizes(chosen), flush=True)
     models = [found.model if isinstance(found, Subwords) else found for found in learned]
-    return TextProcessing(
+    sizes = [found.size if isinstance(found, Subwords) else opt.vocab_size for found in learned]
+    text = TextProcessing(
         dataclasses.replace(text.src, model=models[0]), dataclasses.replace(text.tgt, model=models[-1])
     )
+    return text, [sizes[0], sizes[-1]]
 
 
 def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str | Subwords:
-    """The subword model of a text; with its size, if nobody has given that."""
+    """The subword model of a text, with its size if no option sets that."""
     if opt.merges:
         return learn_merges(lines, opt.merges, name)
     if opt.vocab_size:
@@ -510,8 +516,33 @@ def _config(opt: Any, paths: dict[str, str], vocabularies: list[dict[str, int]])
     return config
 
 
+def _vocabulary_size(opt: Any, found: int, subwords: int | None) -> str:
+    """The size of a vocabulary, and why it is smaller than -vocab_size or the number chosen.
+
+    Args:
+        opt: the options.
+        found: tokens in the vocabulary.
+        subwords: subwords in the model, None with whole words or -merges.
+    """
+    size = f"{found:,} tokens" + (" (shared)" if opt.share_vocab else "")
+    if opt.subword == "none":
+        if opt.vocab_size is None or found >= opt.vocab_size:
+            return size
+        return f"{size} (-vocab_size {opt.vocab_size:,}, but the training text has no more distinct words)"
+    if subwords is None or found >= subwords:
+        return size
+    return (
+        f"{size} (the model has {subwords:,} subwords; those not found in the segmented training text, such "
+        "as parts of longer subwords, are left out)"
+    )
+
+
 def _report(
-    opt: Any, paths: dict[str, str], splits: Sequence[Split], vocabularies: list[dict[str, int]]
+    opt: Any,
+    paths: dict[str, str],
+    splits: Sequence[Split],
+    vocabularies: list[dict[str, int]],
+    sizes: Sequence[int | None],
 ) -> None:
     train, valid, *_ = splits
     for split in splits:
@@ -523,7 +554,7 @@ def _report(
         tokens = [token for line in valid.side(i) for token in line.split()]
         unknown = sum(token not in vocabularies[i] for token in tokens)
         print(
-            f"{meaning} vocabulary: {len(vocabularies[i]):,} tokens{' (shared)' if opt.share_vocab else ''}; "
+            f"{meaning} vocabulary: {_vocabulary_size(opt, len(vocabularies[i]), sizes[i])}; "
             f"unknown in valid: {unknown:,} of {len(tokens):,} ({unknown / len(tokens):.2%})"
         )
     print("written: " + " ".join(paths.values()))

@@ -1,6 +1,8 @@
 """The translation model with a latent alignment, as OpenNMT's trainer sees it."""
 
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import onmt.model_builder as builder
@@ -76,6 +78,24 @@ class AlignmentModel(NMTModel):
         elif self.has_flat_posterior:
             trace.posterior = flat_posterior(trace.prior)
         return trace, {}
+
+    def count_parameters(self, log: Callable[[str], None] | None = print) -> dict[str, int]:
+        """Number of parameters per part: encoder, decoder, posterior and output layer.
+
+        A parameter shared by several parts is counted once, in the first of them.
+
+        Args:
+            log: function that prints one line per part and their sum, default: print.
+        """
+        counts: Counter[str] = Counter()
+        for name, parameter in self.named_parameters():
+            part = name.split(".")[0]
+            counts["output layer" if part == "generator" else part] += parameter.numel()
+        if log is not None:
+            for part, count in counts.items():
+                log(f"{part}: {count}")
+            log(f"* number of parameters: {counts.total()}")
+        return dict(counts)
 
 
 def _drop(embeddings: Any, rate: float) -> None:
