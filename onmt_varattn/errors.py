@@ -38,3 +38,8 @@ def warn(message: str) -> None:
 def printable(message: str) -> str:
     """A message on one line, whatever a file has put into it: line breaks and escapes are spelled out."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in message)
+
+
+def reason(error: BaseException) -> str:
+    """The reason an exception gives, on one line: the system's own text where it has one."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split())

@@ -11,7 +11,7 @@ from onmt_varattn.latent import Inference, Mixture
 from onmt_varattn.vqa.checkpoint import Trained
 from onmt_varattn.vqa.data.dataset import Batch
 from onmt_varattn.vqa.data.words import tokenise
-from onmt_varattn.vqa.features.formats import Regions
+from onmt_varattn.vqa.features.regions import Regions
 
 
 @dataclass(frozen=True)

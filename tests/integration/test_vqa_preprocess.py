@@ -274,7 +274,7 @@ def test_two_at_once_are_refused(scenes, run):
         ),
         ({"valid_annotations": f"scenes/{NAMES['train_annotations']}"}, "no question has an annotation"),
         ({"image_features": "absent.tsv"}, "absent.tsv: cannot be read: No such file"),
-        ({"image_features": "scenes/gold.json"}, "scenes/gold.json: neither its ending nor its content"),
+        ({"image_features": "scenes/gold.json"}, "scenes/gold.json: neither extension nor content"),
         ({"image_features": "scenes"}, "scenes"),
         ({"answer_min_frequency": 1000}, "-answer_min_frequency 1000: no majority answer in"),
         ({"answer_min_frequency": 0}, "-answer_min_frequency 0 must be at least 1"),

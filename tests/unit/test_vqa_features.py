@@ -12,8 +12,8 @@ import pytest
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa.features import regions as regions_module
 from onmt_varattn.vqa.features import tsv
-from onmt_varattn.vqa.features.formats import LeftOut, Position, Regions, open_features
-from onmt_varattn.vqa.features.regions import DIFFERENT_COUNTS, NO_BOXES, NOT_FINITE
+from onmt_varattn.vqa.features.formats import open_features
+from onmt_varattn.vqa.features.regions import DIFFERENT_COUNTS, NO_BOXES, NOT_FINITE, LeftOut, Offset, Regions
 from tests.regions import (
     FORMATS,
     draw,
@@ -145,16 +145,16 @@ def fields_of(regions):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        (0, b"image_id", "image_id is 'image_id', not a whole number"),
-        (1, b"-3", "image_w is '-3', not a whole number"),
-        (2, b"", "image_h is '', not a whole number"),
-        (3, b"1" * 30, "num_boxes is '1{30}', not a whole number"),
+        (0, b"image_id", "image_id is 'image_id', not an integer"),
+        (1, b"-3", "image_w is '-3', not an integer"),
+        (2, b"", "image_h is '', not an integer"),
+        (3, b"1" * 30, "num_boxes is '1{30}', not an integer"),
         (3, b"2", r"boxes are 12 numbers, but 2 boxes take 8"),
-        (4, b"AAAA", "boxes are 3 bytes, which are no 32-bit numbers"),
+        (4, b"AAAA", "boxes are 3 bytes, not 32-bit numbers"),
         (4, b"AAAA?", "boxes are not base64"),
         (5, b"AAA", "features are not base64"),
-        (5, base64.b64encode(bytes(16)), "features are 4 numbers, which 3 boxes cannot share"),
-        (5, b"AAAA\tAAAA", "7 fields between tabs, but bottom-up features have 6: image_id, image_w"),
+        (5, base64.b64encode(bytes(16)), "features are 4 numbers, not a multiple of 3 boxes"),
+        (5, b"AAAA\tAAAA", "7 tab-separated fields, but bottom-up features have 6: image_id, image_w"),
     ],
 )
 @pytest.mark.parametrize("resumed", [False, True])
@@ -165,7 +165,7 @@ def test_a_malformed_line_is_named(tmp_path, field, value, message, resumed):
     lines = [tsv_line(good), b"\r\n", b"\t".join(fields) + b"\n", tsv_line(good)]
     (tmp_path / "a.tsv").write_bytes(b"".join(lines))
     file = open_features(str(tmp_path / "a.tsv"))
-    start = next(file.iterate())[0] if resumed else Position()
+    start = next(file.iterate())[0] if resumed else Offset()
     with pytest.raises(UserError, match=rf"a\.tsv, line 3: {message}"):
         list(file.iterate(start))
 
@@ -189,7 +189,7 @@ def test_a_file_cut_anywhere_in_its_last_line_is_truncated(tmp_path):
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(tsv, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(tsv, "MAX_LINE", 1000)
     (tmp_path / "a.tsv").write_bytes(b"1\t" * 2000)
     with pytest.raises(UserError, match=r"line 1: longer than 1,000 bytes"):
         items(tmp_path / "a.tsv")
@@ -207,7 +207,9 @@ def test_the_content_tells_where_the_ending_does_not(tmp_path, name):
 
 def test_what_is_in_no_known_format(tmp_path):
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04hello")
-    with pytest.raises(UserError, match=r"a\.pkl: .* known format: .*\(\.tsv\), HDF5 .*\.npz file an image$"):
+    with pytest.raises(
+        UserError, match=r"a\.pkl: .* known format: .*\(\.tsv\), HDF5 .*one \.npz file per image$"
+    ):
         open_features(str(tmp_path / "a.pkl"))
     with zipfile.ZipFile(tmp_path / "trainval.zip", "w") as archive:
         archive.writestr("trainval.tsv", "1")
@@ -227,7 +229,7 @@ def test_a_cut_file_is_one_sentence(tmp_path, name):
     content = (tmp_path / name).read_bytes()
     for length in (20, len(content) // 2, len(content) - 20):
         (tmp_path / name).write_bytes(content[:length])
-        with pytest.raises(UserError, match=rf"{name}: not a whole (HDF5|\.npz) file") as caught:
+        with pytest.raises(UserError, match=rf"{name}: not a complete (HDF5|\.npz) file") as caught:
             items(tmp_path / name)
         assert "\n" not in str(caught.value)
 
@@ -243,13 +245,13 @@ def test_damage_inside_an_archive_is_found(tmp_path, name):
         path.write_bytes(
             content[:place] + bytes(b ^ 0xFF for b in content[place : place + 4]) + content[place + 4 :]
         )
-        with pytest.raises(UserError, match=rf"{path.name}: not a whole \.npz file"):
+        with pytest.raises(UserError, match=rf"{path.name}: not a complete \.npz file"):
             items(tmp_path / name)
 
 
 def test_another_file_with_an_hdf5_ending(tmp_path):
     write_tsv(tmp_path / "a.h5", draw([1]))
-    with pytest.raises(UserError, match=r"a\.h5: not a whole HDF5 file: .*; fetch it again"):
+    with pytest.raises(UserError, match=r"a\.h5: not a complete HDF5 file: .*; download it again"):
         open_features(str(tmp_path / "a.h5"))
 
 
@@ -259,20 +261,26 @@ def test_another_file_with_an_hdf5_ending(tmp_path):
     [
         ({"image_id": None}, "no array image_id or image_ids or ids; there are boxes, features, image_h"),
         ({"boxes": None}, "no array boxes or image_bb or bbox; there are features, image_h"),
-        ({"num_boxes": None}, r"whose the \d+ boxes are is not said; an array num_boxes or pos_boxes"),
+        ({"num_boxes": None}, r"nothing assigns the \d+ boxes to images; an array num_boxes or pos_boxes"),
         ({"num_boxes": np.array([1, 1, 1])}, r"num_boxes adds up to 3 boxes, but there are \d+"),
-        ({"num_boxes": np.array([1, 900, 1])}, r"image 8: num_boxes gives it the boxes 1 to 901, of \d+"),
-        ({"num_boxes": np.array([1, 1])}, r"num_boxes has the shape \(2,\); an entry an image .* 3 images"),
+        ({"num_boxes": np.array([1, 900, 1])}, r"image 8: num_boxes assigns it the boxes 1 to 901, of \d+"),
+        (
+            {"num_boxes": np.array([1, 1])},
+            r"num_boxes has the shape \(2,\); expected one entry per image, for 3 images",
+        ),
         ({"boxes": np.zeros((2, 4))}, r"boxes of shape \(2, 4\) and features of shape"),
         ({"boxes": np.zeros((12, 5))}, r"boxes of shape \(12, 5\) and features of shape"),
-        ({"features": np.full((12, 3), b"a")}, r"features is of type \|S1; numbers are expected"),
-        ({"image_id": np.array([b"cat", b"dog", b"cow"])}, "'cat' has no number to tell an image by"),
-        ({"num_boxes": np.array([4, np.nan, 4])}, "num_boxes holds numbers that are not whole"),
-        ({"num_boxes": np.array([4, 3.5, 4.5])}, "num_boxes holds numbers that are not whole"),
-        ({"image_w": np.array([4, np.inf, 4])}, "image_w holds numbers that are not whole"),
+        ({"features": np.full((12, 3), b"a")}, r"features is of type \|S1; expected numbers"),
+        (
+            {"image_id": np.array([b"cat", b"dog", b"cow"])},
+            "'cat' contains no number that could be an image id",
+        ),
+        ({"num_boxes": np.array([4, np.nan, 4])}, "num_boxes contains values that are not integers"),
+        ({"num_boxes": np.array([4, 3.5, 4.5])}, "num_boxes contains values that are not integers"),
+        ({"image_w": np.array([4, np.inf, 4])}, "image_w contains values that are not integers"),
         (
             {"image_id": np.zeros((3, 2), int)},
-            r"image_id has the shape \(3, 2\); one id an image is expected",
+            r"image_id has the shape \(3, 2\); expected one id per image",
         ),
     ],
 )
@@ -289,7 +297,7 @@ def test_spans_beyond_the_boxes_are_named(tmp_path):
     arrays = span_arrays(draw([7, 8, 9], boxes=(4, 4)))
     arrays["pos_boxes"][1] = 8, 4
     write_hdf5(tmp_path / "a.h5", arrays)
-    with pytest.raises(UserError, match=r"image 8: pos_boxes gives it the boxes 8 to 4, of 12"):
+    with pytest.raises(UserError, match=r"image 8: pos_boxes assigns it the boxes 8 to 4, of 12"):
         open_features(str(tmp_path / "a.h5"))
 
 
@@ -320,20 +328,18 @@ def test_python_objects_are_not_loaded(tmp_path):
     drawn = draw([1])
     objects = np.array([{"a": 1}], dtype=object)
     np.savez(tmp_path / "a.npz", **flat_arrays(drawn) | {"image_w": objects})
-    with pytest.raises(UserError, match="image_w holds Python objects, which could run code"):
+    with pytest.raises(UserError, match="image_w contains Python objects, which could run code"):
         items(tmp_path / "a.npz")
     (tmp_path / "b").mkdir()
     np.savez(tmp_path / "b" / "1.npz", x=objects, bbox=drawn[0].boxes)
-    with pytest.raises(UserError, match=r"1\.npz: not a whole \.npz file of numbers"):
+    with pytest.raises(UserError, match=r"1\.npz: x contains Python objects, which could run code"):
         items(tmp_path / "b")
 
 
 def test_arrays_stored_by_columns_are_refused(tmp_path):
     arrays = flat_arrays(draw([1, 2]))
     np.savez(tmp_path / "a.npz", **arrays | {"features": np.asfortranarray(arrays["features"])})
-    with pytest.raises(
-        UserError, match=r"features is stored column by column; save numpy\.ascontiguousarray"
-    ):
+    with pytest.raises(UserError, match=r"features is stored by column; save numpy\.ascontiguousarray"):
         items(tmp_path / "a.npz")
 
 
@@ -345,7 +351,7 @@ def test_directories(tmp_path, capsys):
     assert len(items(tmp_path / "a")) == 1
     assert "1 files do not end in .npz and are not read, such as notes.txt" in capsys.readouterr().err
     np.savez(tmp_path / "a" / "mean.npz", x=np.zeros((2, 2)))
-    with pytest.raises(UserError, match="'mean' has no number to tell an image by"):
+    with pytest.raises(UserError, match="'mean' contains no number that could be an image id"):
         open_features(str(tmp_path / "a"))
 
 
@@ -364,7 +370,7 @@ def test_a_changed_file_is_another(tmp_path):
 @pytest.mark.parametrize("name", ["a.h5", "groups.h5", "a.npz", "directory"])
 def test_arrays_that_would_fill_the_memory_are_refused_before_they_are_read(tmp_path, monkeypatch, name):
     """A small file may hold them: zeros pack well, and HDF5 need not store them at all."""
-    monkeypatch.setattr(regions_module, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(regions_module, "MAX_BYTES", 100_000)
     path = tmp_path / name
     boxes, features = np.zeros((300, 4), "<f4"), np.zeros((300, 100), "<f4")
     if name == "directory":
@@ -441,7 +447,7 @@ def test_features_of_other_files_are_not_read(tmp_path, kind):
     with h5py.File(tmp_path / "secret.h5", "w") as file:
         file["secret"] = np.ones((1, 3, 4), "f4")
     linked(kind, tmp_path / "f.h5", tmp_path / "secret.h5")
-    with pytest.raises(UserError, match=r"f\.h5.*: features is (a link|kept in another file)"):
+    with pytest.raises(UserError, match=r"f\.h5.*: features is (a link|stored in another file)"):
         list(open_features(str(tmp_path / "f.h5")).iterate())
 
 
@@ -451,5 +457,5 @@ def test_boxes_that_many_images_share_are_refused(tmp_path):
         file["boxes"] = np.tile(np.array([0.0, 0.0, 5.0, 5.0]), (4, 1))
         file["features"] = np.ones((4, 8), "f4")
         file["pos_boxes"] = np.tile(np.array([0, 4]), (5, 1))
-    with pytest.raises(UserError, match="pos_boxes gives boxes to several images"):
+    with pytest.raises(UserError, match="pos_boxes assigns boxes to several images"):
         open_features(str(tmp_path / "f.h5"))

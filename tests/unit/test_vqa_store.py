@@ -14,8 +14,9 @@ import torch
 from onmt_varattn.errors import UserError
 from onmt_varattn.utils import progress
 from onmt_varattn.vqa.features import building
+from onmt_varattn.vqa.features.building import build_store
 from onmt_varattn.vqa.features.regions import DUPLICATE, NO_BOXES, NO_FEATURES, NOT_WANTED, Regions
-from onmt_varattn.vqa.features.store import Store, build_store
+from onmt_varattn.vqa.features.store import Store
 from onmt_varattn.vqa.features.tsv import TsvFile
 from tests.regions import FORMATS, draw, tsv_line, write_tsv
 
@@ -166,7 +167,7 @@ def test_a_build_killed_at_any_place_resumes_to_the_same_bytes(tmp_path, monkeyp
         seen.clear()
         with pytest.raises(error):
             build_store(paths, wanted, str(directory), "float16")
-        with pytest.raises(UserError, match="unfinished store of image features; run the preprocessing"):
+        with pytest.raises(UserError, match="unfinished store of image features; run vqa_preprocess"):
             Store(str(directory))
         before = len(seen)
         seen.clear()
@@ -341,7 +342,7 @@ def test_a_full_disk_is_told_and_the_rest_goes_on_later(tmp_path, monkeypatch, o
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        UserError, match=r"store: cannot be written: No space left on device; .* run again: it goes on"
+        UserError, match=r"store: cannot be written: No space left on device; .* run again: the build resumes"
     ):
         build_store(paths, wanted, str(tmp_path / "store"), "float32")
     monkeypatch.setattr(os, "fsync", fsync)
@@ -356,7 +357,7 @@ def test_a_malformed_line_ends_the_build_and_mending_it_starts_anew(tmp_path, of
     drawn = draw([1, 2, 3])
     lines = [tsv_line(regions) for regions in drawn]
     (tmp_path / "a.tsv").write_bytes(lines[0] + b"2\t3\n" + lines[2])
-    with pytest.raises(UserError, match=r"a\.tsv, line 2: 2 fields"):
+    with pytest.raises(UserError, match=r"a\.tsv, line 2: 2 tab-separated fields"):
         build_store([str(tmp_path / "a.tsv")], [1, 2, 3], str(tmp_path / "store"), "float32")
     write_tsv(tmp_path / "a.tsv", drawn)
     assert build_store([str(tmp_path / "a.tsv")], [1, 2, 3], str(tmp_path / "store"), "float32").images == 3
@@ -401,7 +402,7 @@ def test_a_damaged_store_is_told_and_built_again(tmp_path, name, how):
         path.unlink()
     else:
         path.write_bytes(content[:-3] if how == "cut" else content + b"\0" * 40_000)
-    with pytest.raises(UserError, match=r"store: .*run the preprocessing \(?again"):
+    with pytest.raises(UserError, match=r"store: .*run (the preprocessing again|vqa_preprocess)"):
         Store(str(tmp_path / "store"))
     build_store(paths, wanted, str(tmp_path / "store"), "float32")
     build_store(paths, wanted, str(tmp_path / "fresh"), "float32")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from onmt_varattn.vqa.checkpoint import Trained
     from onmt_varattn.vqa.data.dataset import Batch, Data, Part
     from onmt_varattn.vqa.data.gold import BoxScores
-    from onmt_varattn.vqa.features.formats import Regions
     from onmt_varattn.vqa.prediction import Answers
 
 BOXES_SHOWN, LEAST_SHOWN = 3, 0.005  # boxes behind an answer, and the least probability after the first
@@ -339,6 +338,7 @@ def box_table(results: Sequence[dict[str, Any]]) -> str:
 
 def ask(trained: "Trained", opt: Any) -> None:
     """Answer one question; print the answers with their boxes, and draw them."""
+    from onmt_varattn.vqa.features.formats import find_regions
     from onmt_varattn.vqa.prediction import predict
 
     regions = find_regions(opt.image_features, opt.image_id)
@@ -350,35 +350,6 @@ def ask(trained: "Trained", opt: Any) -> None:
     if opt.draw:
         draw(found, opt)
         print(f"drawn: {opt.draw}")
-
-
-def find_regions(path: str, image: int | None) -> "Regions":
-    """The boxes of an image in a file of features; of the only one, if none is named.
-
-    Raises:
-        UserError: there is no such image, or several to choose from.
-    """
-    from onmt_varattn.vqa.features.formats import Regions, open_features
-
-    def refuse(other: int) -> str | None:
-        return "another image" if image not in (None, other) else None
-
-    first: Regions | None = None
-    for _, item in open_features(path).iterate(refuse=refuse):
-        if not isinstance(item, Regions):
-            if image is None or item.image == image:
-                raise UserError(f"{item.place}: {item.reason}")
-        elif item.image == image:
-            return item
-        elif image is None and first is not None:
-            raise UserError(f"{path}: it has several images; choose one with -image_id")
-        else:
-            first = first or item
-    if image is None and first is not None:
-        return first
-    raise UserError(
-        f"{path}: there is no image {image} in it" if image is not None else f"{path}: it is empty"
-    )
 
 
 def lines_of(found: "Answers") -> Iterator[str]:

@@ -16,8 +16,9 @@ from onmt_varattn.vqa.data import dataset as data
 from onmt_varattn.vqa.data import preparation
 from onmt_varattn.vqa.data.official import match, read_annotations, read_questions
 from onmt_varattn.vqa.data.preparation import Pair, Prepared
+from onmt_varattn.vqa.features.building import StoreReport, build_store
 from onmt_varattn.vqa.features.formats import open_features
-from onmt_varattn.vqa.features.store import Store, StoreReport, build_store
+from onmt_varattn.vqa.features.store import Store
 
 NAMED = 5  # images without features that are named
 INPUTS = ("train_questions", "train_annotations", "valid_questions", "valid_annotations")

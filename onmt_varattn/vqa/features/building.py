@@ -1,7 +1,8 @@
-"""Building a store of image features: killed at any time, it goes on where it stood.
+"""Building a store of image features; a build that is killed resumes where it stopped.
 
-The data files only grow. Now and then they are brought to disk, and after that the journal, which says
-how much of them counts and where in the sources to go on; the rest is cut off when a build resumes.
+Data files are only appended to. At intervals they are synchronised to disk, and then the journal is
+written, which contains their valid lengths and the offset in the sources from which to resume. What is
+beyond these lengths is cut off when a build resumes.
 """
 
 import contextlib
@@ -20,21 +21,28 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.locking import only_one
 from onmt_varattn.utils.progress import progress as show_progress
-from onmt_varattn.vqa.features.formats import FeatureFile, LeftOut, Position, Regions, open_features
-from onmt_varattn.vqa.features.regions import DUPLICATE, NOT_WANTED, START
+from onmt_varattn.vqa.features.formats import open_features
+from onmt_varattn.vqa.features.regions import (
+    DUPLICATE,
+    NOT_WANTED,
+    START,
+    FeatureFile,
+    LeftOut,
+    Offset,
+    Regions,
+)
+from onmt_varattn.vqa.features.store import BOXES, DESCRIPTION, FEATURES, IMAGES, JOURNAL, VERSION
 
-VERSION = 1
-DESCRIPTION, JOURNAL, IMAGES = "store.json", "journal.json", "images.npz"
-FEATURES, BOXES, INDEX = "features.bin", "boxes.bin", "index.bin"
+INDEX = "index.bin"
 DTYPES = {"float32": "<f4", "float16": "<f2"}
 ENTRY = np.dtype([("id", "<i8"), ("boxes", "<i8"), ("width", "<i8"), ("height", "<i8")])
 JOURNAL_IMAGES, JOURNAL_SECONDS = 500, 10.0
-PLACES = 3  # named of every reason
+PLACES = 3  # locations named per reason
 
 
 @dataclass
 class Reason:
-    """How many images were left out for one reason, and where the first of them stand."""
+    """Number of images left out for one reason, and the locations of the first of them."""
 
     count: int = 0
     places: list[str] = field(default_factory=list)
@@ -42,29 +50,29 @@ class Reason:
 
 @dataclass
 class Progress:
-    """How far a build is: all that the journal says besides its plan.
+    """Progress of a build, as the journal contains it.
 
     Attributes:
-        source: the number of the file that is being read.
-        position: where in it.
-        images: stored so far.
-        boxes: stored so far.
-        feature_size: of the first image, which all others must have; 0 before it.
+        source: index of the file that is being read.
+        position: offset in this file.
+        images: number of images stored so far.
+        boxes: number of boxes stored so far.
+        feature_size: feature size of the first image, which all others must have; 0 before it.
         left_out: images that were not stored, by reason.
     """
 
     source: int = 0
-    position: Position = START
+    position: Offset = START
     images: int = 0
     boxes: int = 0
     feature_size: int = 0
     left_out: dict[str, Reason] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Progress":
-        """From what `asdict` gave."""
-        left_out = {name: Reason(**reason) for name, reason in values["left_out"].items()}
-        return cls(**{**values, "position": Position(*values["position"]), "left_out": left_out})
+    def load(cls, values: dict[str, Any]) -> "Progress":
+        """The inverse of `asdict`."""
+        position, left_out = Offset(*values["position"]), _reasons(values["left_out"])
+        return cls(**{**values, "position": position, "left_out": left_out})
 
     def leave_out(self, item: LeftOut) -> None:
         """Count an image that is not stored."""
@@ -74,16 +82,20 @@ class Progress:
             reason.places.append(item.place)
 
 
+def _reasons(values: dict[str, Any]) -> dict[str, Reason]:
+    return {name: Reason(**reason) for name, reason in values.items()}
+
+
 @dataclass(frozen=True)
 class StoreReport:
-    """What a store holds and what it does not.
+    """Contents of a store.
 
     Attributes:
-        images: stored.
-        boxes: stored.
-        feature_size: F.
+        images: number of images stored.
+        boxes: number of boxes stored.
+        feature_size: feature size F.
         left_out: images of the files that are not stored, by reason.
-        missing: ids that were wanted and are not stored, in ascending order.
+        missing: ids that were requested and are not stored, in ascending order.
     """
 
     images: int
@@ -93,7 +105,7 @@ class StoreReport:
     missing: list[int]
 
     def lines(self) -> list[str]:
-        """For people, a line a reason."""
+        """Text for the log, one line per reason."""
         lines = [f"{self.images:,} images with {self.boxes:,} boxes stored"]
         for name, reason in self.left_out.items():
             places = "; ".join(reason.places) + ("; ..." if reason.count > len(reason.places) else "")
@@ -107,19 +119,19 @@ class StoreReport:
 def build_store(
     paths: Sequence[str], wanted: Collection[int], directory: str, dtype: str = "float32"
 ) -> StoreReport:
-    """Store the features of the wanted images, the first of each in the order of the files.
+    """Store the features of the requested images; if an image occurs several times, the first counts.
 
-    A build that was stopped goes on if files, images and type are the same, and starts anew otherwise;
-    one that was finished is only reported.
+    An interrupted build resumes if files, images and type are the same, and starts again otherwise; a
+    finished one is only reported.
 
     Args:
         paths: feature files of any known format.
-        wanted: ids of images.
-        directory: of the store; made if missing.
+        wanted: image ids.
+        directory: directory of the store; created if missing.
         dtype: float32 or float16.
 
     Raises:
-        UserError: a file is not what it should be, the disk is full, or no wanted image is in the files.
+        UserError: a file is malformed, the disk is full, or no requested image is in the files.
     """
     sources = [open_features(path) for path in paths]
     plan = _plan(sources, wanted, dtype)
@@ -130,13 +142,13 @@ def build_store(
             return _Build(sources, set(wanted), directory, plan).run()
     except OSError as error:
         raise UserError(
-            f"{directory}: cannot be written: {error.strerror or error}; mend it (make room) and run again: "
-            "it goes on where it stood"
+            f"{directory}: cannot be written: {error.strerror or error}; free some space and run "
+            "again: the build resumes where it stopped"
         ) from None
 
 
 def _plan(sources: Sequence[FeatureFile], wanted: Collection[int], dtype: str) -> dict[str, Any]:
-    """What a build is of: with another plan it would be another store."""
+    """The inputs of a build; with a different plan, the store is built again."""
     ids = np.array(sorted(set(wanted)), "<i8")
     return {
         "sources": [[os.path.basename(os.path.normpath(file.path)), *file.identity()] for file in sources],
@@ -146,7 +158,7 @@ def _plan(sources: Sequence[FeatureFile], wanted: Collection[int], dtype: str) -
 
 
 class _Build:
-    """One build, from where the directory's journal stands to the end."""
+    """One build, from the state of the journal to the end."""
 
     def __init__(
         self, sources: Sequence[FeatureFile], wanted: set[int], directory: str, plan: dict[str, Any]
@@ -167,21 +179,20 @@ class _Build:
         self._remove(JOURNAL, INDEX)
         with np.load(self._path(IMAGES), allow_pickle=False) as index:
             missing = sorted(self.wanted.difference(index["ids"].tolist()))
-        left_out = {name: Reason(**reason) for name, reason in description["left_out"].items()}
-        images, boxes, size = (description[name] for name in ("images", "boxes", "feature_size"))
-        return StoreReport(images, boxes, size, left_out, missing)
+        counts = {name: description[name] for name in ("images", "boxes", "feature_size")}
+        return StoreReport(**counts, left_out=_reasons(description["left_out"]), missing=missing)
 
     @contextlib.contextmanager
     def _files(self) -> Iterator[dict[str, BinaryIO]]:
-        """The data files, cut to what the journal knows; emptied where there is no journal to go by."""
+        """The data files, cut to the lengths in the journal; without a valid journal, empty."""
         journal = self._read(JOURNAL)
         if journal is not None and journal["plan"] == self.plan:
-            self.progress = Progress.of(journal["progress"])
+            self.progress = Progress.load(journal["progress"])
         lengths = self._lengths()
         if any(self._size(name) < length for name, length in lengths.items()):
             self.progress = Progress()
             lengths = dict.fromkeys(lengths, 0)
-        if not self.progress.images:  # no journal may count what is now overwritten
+        if not self.progress.images:  # no journal may refer to data that is now overwritten
             self._write_journal({})
         with contextlib.ExitStack() as stack:
             files = {name: stack.enter_context(_open(self._path(name))) for name in lengths}
@@ -191,36 +202,34 @@ class _Build:
             yield files
 
     def _is_whole(self, description: dict[str, Any]) -> bool:
-        """Whether a finished store is of this plan, and its files are as long as they were."""
-        lengths = description["bytes"].items()
-        return description["plan"] == self.plan and all(
-            self._size(name) == length for name, length in lengths
-        )
+        """Whether a finished store has this plan, and its files have their recorded lengths."""
+        lengths = {name: self._size(name) for name in description["bytes"]}
+        return description["plan"] == self.plan and description["bytes"] == lengths
 
     def _lengths(self) -> dict[str, int]:
-        """How many bytes of each data file count."""
+        """Valid length of each data file in bytes."""
         boxes, images = self.progress.boxes, self.progress.images
         features = boxes * self.progress.feature_size * self.dtype.itemsize
         return {FEATURES: features, BOXES: boxes * 16, INDEX: images * ENTRY.itemsize}
 
     def _copy(self, number: int, files: dict[str, BinaryIO]) -> None:
-        """Store what one source has, from the progress on."""
+        """Store the images of one source, from the current progress on."""
         source, progress = self.sources[number], self.progress
         if progress.source != number:
             progress.source, progress.position = number, START
-        start, told, clock = progress.position, progress.position.items, time.monotonic()
+        start, saved, clock = progress.position, progress.position.items, time.monotonic()
         if start.items:
-            print(f"{source.path}: going on after image {start.items:,}", flush=True)
+            print(f"{source.path}: resuming after image {start.items:,}", flush=True)
         with show_progress(
             total=source.total, desc=f"storing {source.path}", unit=source.unit, initial=start.offset
         ) as bar:
-            for position, item in source.iterate(start, self._refuse):
+            for end, item in source.iterate(start, self._refuse):
                 self._add(item, files)
-                bar.update(position.offset - progress.position.offset)
-                progress.position = position
-                if position.items - told >= JOURNAL_IMAGES or time.monotonic() - clock >= JOURNAL_SECONDS:
+                bar.update(end.offset - progress.position.offset)
+                progress.position = end
+                if end.items - saved >= JOURNAL_IMAGES or time.monotonic() - clock >= JOURNAL_SECONDS:
                     self._write_journal(files)
-                    told, clock = position.items, time.monotonic()
+                    saved, clock = end.items, time.monotonic()
         self._write_journal(files)
 
     def _refuse(self, image: int) -> str | None:
@@ -229,7 +238,7 @@ class _Build:
         return DUPLICATE if image in self.taken else None
 
     def _add(self, item: Regions | LeftOut, files: dict[str, BinaryIO]) -> None:
-        """Store an image, or count why not."""
+        """Store an image, or count the reason why it is left out."""
         progress = self.progress
         if isinstance(item, Regions):
             item = self._fit(item)
@@ -245,7 +254,7 @@ class _Build:
         progress.boxes += len(item.boxes)
 
     def _fit(self, item: Regions) -> Regions | LeftOut:
-        """The regions with features of the store's type, if they fit into it."""
+        """The regions with features converted to the type of the store, if they can be."""
         place = f"{self.sources[self.progress.source].path}, image {item.image}"
         size = item.features.shape[1]
         self.progress.feature_size = self.progress.feature_size or size
@@ -264,12 +273,13 @@ class _Build:
         self._write(JOURNAL, {"version": VERSION, "plan": self.plan, "progress": asdict(self.progress)})
 
     def _finish(self) -> dict[str, Any]:
-        """Make the data files a store."""
+        """Write index and description, which make the data files a store."""
         progress = self.progress
         if not progress.images:
             raise UserError(
                 f"{', '.join(source.path for source in self.sources)}: none of the {len(self.wanted):,} "
-                f"images of the questions, such as {min(self.wanted, default=None)}, is taken; {self._why()}"
+                f"images of the questions, such as {min(self.wanted, default=None)}, was stored; "
+                f"{self._why()}"
             )
         entries = np.fromfile(self._path(INDEX), ENTRY)
         with atomic_write(self._path(IMAGES), "wb") as file:
@@ -298,7 +308,7 @@ class _Build:
         return "; ".join(reasons) or "there are no images at all"
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        """A file of ours, if it is there and of this version."""
+        """A JSON file of the store, if it exists and has this version."""
         try:
             with open(self._path(name), encoding="utf-8") as file:
                 content = json.load(file)
@@ -324,7 +334,7 @@ class _Build:
 
 @contextlib.contextmanager
 def _open(path: str) -> Iterator[BinaryIO]:
-    """A file to append to. When it is closed, bytes that no journal counts may not fit on the disk."""
+    """A file to append to; on closing, failures are ignored: the journal does not refer to that data."""
     file = io.BufferedWriter(io.FileIO(path, "a"))
     try:
         yield file

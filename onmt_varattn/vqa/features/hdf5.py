@@ -1,124 +1,85 @@
-"""Features in HDF5: large arrays for all images, or a group an image."""
+"""Features in HDF5: large arrays for all images, or one group per image."""
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import h5py
 import numpy as np
 
-from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.features.flat import (
-    BOXES,
-    FEATURES,
-    HEIGHTS,
-    WIDTHS,
-    FlatFile,
-    Rows,
-    check_numbers,
-    find,
-    image_id,
-    one_number,
-    require,
-)
-from onmt_varattn.vqa.features.regions import (
-    START,
-    FeatureFile,
-    IndexedFile,
-    LeftOut,
-    Position,
-    Refuse,
-    Regions,
-    check_size,
-    checked,
-)
+from onmt_varattn.errors import UserError, reason
+from onmt_varattn.vqa.features.arrays import HEIGHTS, WIDTHS, Arrays, FlatFile, image_id, read_image
+from onmt_varattn.vqa.features.regions import FeatureFile, IndexedFile, LeftOut, Regions
 
-MOST_CHUNK = 1 << 30  # bytes that are unpacked at a time
-CACHE = 1 << 26  # bytes of each array kept: a compressed chunk of many images is unpacked once
+MAX_CHUNK = 1 << 30  # bytes that are decompressed at once
+CACHE = 1 << 26  # bytes of each dataset: a compressed chunk of many images is decompressed once
 
 
 def open_hdf5(path: str) -> FeatureFile:
-    """The file, by which of the two layouts it has.
+    """Open a file of either layout.
 
     Raises:
-        UserError: it is no whole HDF5 file, or has another layout.
+        UserError: it is not a complete HDF5 file, or has another layout.
     """
     with _opened(path) as file:
         names = _own(file, path)
         grouped = len(names) > 0 and all(file.get(name, getclass=True) is h5py.Group for name in names)
-    return GroupedHdf5(path) if grouped else FlatHdf5(path)
+    return GroupedHdf5(path, names) if grouped else FlatFile(path, open_datasets)
+
+
+@contextmanager
+def open_datasets(path: str) -> Iterator[Arrays]:
+    """The datasets of a file; rows are read from disk on access."""
+    with _opened(path) as file:
+        yield _datasets(file, path)
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[h5py.File]:
-    """An HDF5 file; whatever the library cannot read is a `UserError`."""
+    """An HDF5 file; any failure of the library to read it is a `UserError`."""
     try:
         with h5py.File(path, "r", rdcc_nbytes=CACHE) as file:
             yield file
     except (OSError, KeyError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise UserError(f"{path}: not a whole HDF5 file: {reason}; fetch it again") from None
-
-
-class FlatHdf5(FlatFile):
-    """Datasets at the top, over all images."""
-
-    @contextmanager
-    def arrays(self) -> Iterator[Mapping[str, Rows]]:
-        """The datasets; rows are read from disk as they are asked for."""
-        with _opened(self.path) as file:
-            yield _datasets(file, self.path)
+        raise UserError(f"{path}: not a complete HDF5 file: {reason(error)}; download it again") from None
 
 
 class GroupedHdf5(IndexedFile):
-    """A group for every image, named by its id; width and height are datasets or attributes in it."""
+    """One group per image, named by its id, with width and height as datasets or attributes.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        with _opened(path) as file:
-            self._names = _own(file, path)
-        self.images = [image_id(name, path) for name in self._names]
-        self.total = len(self.images)
-        self._file: h5py.File | None = None
+    Args:
+        path: path as given by the user.
+        names: names of the groups.
+    """
 
-    def iterate(
-        self, start: Position = START, refuse: Refuse | None = None
-    ) -> Iterator[tuple[Position, Regions | LeftOut]]:
-        """As of every `FeatureFile`."""
-        with _opened(self.path) as self._file:
-            yield from super().iterate(start, refuse)
+    def __init__(self, path: str, names: list[str]) -> None:
+        super().__init__(path, [image_id(name, path) for name in names])
+        self._names = names
 
-    def read(self, number: int) -> Regions | LeftOut:
-        """One group; the file must be open."""
-        assert self._file is not None
+    def open(self) -> AbstractContextManager[h5py.File]:
+        """The file."""
+        return _opened(self.path)
+
+    def read(self, opened: h5py.File, number: int) -> Regions | LeftOut:
+        """Read one group."""
         place = f"{self.path}, group {self._names[number]}"
-        group = self._file[self._names[number]]
-        arrays = _datasets(group, place)
-        boxes, features = (arrays[require(arrays, names, place)] for names in (BOXES, FEATURES))
-        if len(boxes.shape) != 2 or boxes.shape[1] != 4 or len(features.shape) != 2:
-            raise UserError(
-                f"{place}: boxes of shape {boxes.shape} and features of shape {features.shape}; expected are "
-                "S x 4 and S x F"
-            )
-        check_numbers(boxes, "boxes", place)
-        check_numbers(features, "features", place)
-        check_size(boxes.nbytes + features.nbytes, place)
-        width, height = (_size(arrays, group.attrs, names, place) for names in (WIDTHS, HEIGHTS))
-        return checked(self.images[number], place, boxes[:], features[:], (width, height))
+        group = opened[self._names[number]]
+        sizes = {name: group.attrs[name] for name in (*WIDTHS, *HEIGHTS) if name in group.attrs}
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in sizes.items()}
+        return read_image(arrays | _datasets(group, place), self.images[number], place)
 
 
 def _own(group: h5py.Group, place: str) -> list[str]:
-    """The names in a group; links, which may lead to other files, are refused.
+    """The names in a group.
 
     Raises:
-        UserError: there is one.
+        UserError: one of them is a link, which may lead to another file.
     """
     names = list(group)
     for name in names:
         if type(group.get(name, getlink=True)) is not h5py.HardLink:
-            raise UserError(
-                f"{place}: {name} is a link, which may lead to another file; copy what it stands for"
-            )
+            raise UserError(f"{place}: {name} is a link, which may lead to another file; copy its target")
     return names
 
 
@@ -126,26 +87,16 @@ def _datasets(group: h5py.Group, place: str) -> dict[str, h5py.Dataset]:
     """The datasets of a group.
 
     Raises:
-        UserError: one has to be unpacked in pieces that would fill the memory.
+        UserError: one is stored in another file, or in chunks that would fill the memory.
     """
     found = {name: group[name] for name in _own(group, place)}
     found = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
     for name, item in found.items():
         if item.external or item.is_virtual:
-            raise UserError(f"{place}: {name} is kept in another file; only what is in this one is read")
-        piece = item.dtype.itemsize * math.prod(item.chunks or ())
-        if piece > MOST_CHUNK:
+            raise UserError(f"{place}: {name} is stored in another file; only this file's own data is read")
+        size = item.dtype.itemsize * math.prod(item.chunks or ())
+        if size > MAX_CHUNK:
             raise UserError(
-                f"{place}: {name} is stored in chunks of {piece:,} bytes; at most {MOST_CHUNK:,} are read"
+                f"{place}: {name} is stored in chunks of {size:,} bytes; at most {MAX_CHUNK:,} are read"
             )
     return found
-
-
-def _size(
-    arrays: Mapping[str, h5py.Dataset], attributes: Mapping[str, object], names: tuple[str, ...], place: str
-) -> int | None:
-    """A number that is a dataset or an attribute of a group, if it is there."""
-    name = find(arrays, names) or find(attributes, names)
-    if name is None:
-        return None
-    return one_number(np.asarray(arrays[name][()] if name in arrays else attributes[name]), name, place)

@@ -1,42 +1,39 @@
-"""The regions of an image, and what every file of them must offer."""
+"""The regions of an image, and the interface of all feature files."""
 
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from onmt_varattn.errors import UserError
 
-# A small file may stand for large arrays. Common ones have 100 boxes of 2,048 numbers: 0.8 MB.
-MOST_BYTES = 256 << 20  # of the arrays of one image
+# A small compressed file may expand to large arrays. Typical images have 100 boxes of 2,048 values: 0.8 MB.
+MAX_BYTES = 256 << 20  # size of the arrays of one image
 NO_BOXES = "no boxes"
 NO_FEATURES = "features of size 0"
 DIFFERENT_COUNTS = "different numbers of boxes and features"
 NOT_FINITE = "values that are not finite"
 NOT_WANTED = "no question is about it"
-DUPLICATE = "taken before"
+DUPLICATE = "already stored"
 
 Refuse = Callable[[int], str | None]
-"""Asked for each image before its arrays are read: why it is not wanted, or None if it is."""
-
-
-Size = tuple[int | None, int | None]
-"""Width and height, as far as they are known."""
+"""Called with each image id before its arrays are read: the reason to skip the image, or None."""
 
 
 @dataclass(frozen=True)
 class Regions:
-    """The boxes of one image, S of them, with a vector of size F for each.
+    """The S boxes of one image, each with a feature vector of size F.
 
     Attributes:
-        image: its id.
-        width: in pixels.
-        height: in pixels.
-        boxes: S x 4, float32: left, top, right and bottom in pixels.
-        features: S x F, float32.
+        image: image id.
+        width: image width in pixels.
+        height: image height in pixels.
+        boxes: left, top, right and bottom in pixels, S x 4, float32.
+        features: feature vectors, S x F, float32.
     """
 
     image: int
@@ -48,30 +45,35 @@ class Regions:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An image that is not taken: where it stands, and why."""
+    """An image that is not used: its location in the source file, and the reason."""
 
     image: int
     place: str
     reason: str
 
 
-class Position(NamedTuple):
-    """Where to go on in a file: bytes or images from its start, and how many items came before."""
+class Offset(NamedTuple):
+    """A location between two images of a file, from which reading can resume.
+
+    Attributes:
+        offset: distance from the start of the file, in the file's `unit`.
+        items: number of items before it.
+    """
 
     offset: int = 0
     items: int = 0
 
 
-START = Position()
+START = Offset()
 
 
 class FeatureFile(ABC):
     """A file, or a directory of files, with the regions of many images.
 
     Attributes:
-        path: as the user gave it.
-        total: the offset at the end, for progress bars.
-        unit: what offsets count.
+        path: path as given by the user.
+        total: offset of the end, for progress bars.
+        unit: unit of offsets.
     """
 
     path: str
@@ -79,69 +81,82 @@ class FeatureFile(ABC):
     unit: ClassVar[str] = "images"
 
     def identity(self) -> list[int | str]:
-        """What tells the file from a changed one: size and time of the last change."""
+        """Size and modification time, by which a changed file is recognised."""
         status = os.stat(self.path)
         return [status.st_size, status.st_mtime_ns]
 
     @abstractmethod
     def iterate(
-        self, start: Position = START, refuse: Refuse | None = None
-    ) -> Iterator[tuple[Position, Regions | LeftOut]]:
-        """Images from a position on, each with the position after it.
+        self, start: Offset = START, refuse: Refuse | None = None
+    ) -> Iterator[tuple[Offset, Regions | LeftOut]]:
+        """Images from an offset on, each with the offset after it.
 
         Raises:
-            UserError: the file is not what it should be; the message says where.
+            UserError: the file is malformed; the message names the location.
         """
 
 
 class IndexedFile(FeatureFile):
-    """A file whose images have numbers from 0 on.
+    """A file whose images are numbered from 0.
 
-    Attributes:
-        images: ids in the file's order.
+    Args:
+        path: path as given by the user.
+        images: image ids in file order.
     """
 
-    images: list[int]
+    def __init__(self, path: str, images: list[int]) -> None:
+        self.path, self.images, self.total = path, images, len(images)
 
     def iterate(
-        self, start: Position = START, refuse: Refuse | None = None
-    ) -> Iterator[tuple[Position, Regions | LeftOut]]:
-        """As of every `FeatureFile`."""
-        for number in range(start.offset, len(self.images)):
-            image = self.images[number]
-            reason = refuse(image) if refuse else None
-            item = LeftOut(image, self.place(number), reason) if reason else self.read(number)
-            yield Position(number + 1, number + 1), item
+        self, start: Offset = START, refuse: Refuse | None = None
+    ) -> Iterator[tuple[Offset, Regions | LeftOut]]:
+        """See `FeatureFile.iterate`."""
+        with self.open() as opened:
+            for number in range(start.offset, len(self.images)):
+                image = self.images[number]
+                reason = refuse(image) if refuse else None
+                item = LeftOut(image, self.place(number), reason) if reason else self.read(opened, number)
+                yield Offset(number + 1, number + 1), item
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Open the file; the value of the context is passed to `read`."""
+        return nullcontext()
 
     @abstractmethod
-    def read(self, number: int) -> Regions | LeftOut:
-        """One image."""
+    def read(self, opened: Any, number: int) -> Regions | LeftOut:
+        """Read one image."""
 
     def place(self, number: int) -> str:
-        """Where an image stands, for messages."""
+        """Location of an image, for messages."""
         return f"{self.path}, image {self.images[number]}"
 
 
 def check_size(size: int, place: str) -> None:
-    """Refuse, before it is read, what would fill the memory.
+    """Refuse arrays of one image that would fill the memory, before they are read.
 
     Args:
-        size: bytes of the arrays of an image, as unpacked.
-        place: where it stands.
+        size: uncompressed size in bytes.
+        place: location, for the message.
     """
-    if size > MOST_BYTES:
-        raise UserError(f"{place}: {size:,} bytes of features and boxes; at most {MOST_BYTES:,} are read")
+    if size > MAX_BYTES:
+        raise UserError(f"{place}: {size:,} bytes of features and boxes; at most {MAX_BYTES:,} are read")
 
 
-def checked(image: int, place: str, boxes: np.ndarray, features: np.ndarray, size: Size) -> Regions | LeftOut:
-    """The regions, or why this image has none.
+def checked(
+    image: int,
+    place: str,
+    boxes: np.ndarray,
+    features: np.ndarray,
+    size: tuple[int | None, int | None],
+) -> Regions | LeftOut:
+    """The regions of an image, or the reason why it has none.
 
     Args:
-        image: its id.
-        place: where it stands.
+        image: image id.
+        place: location, for messages.
         boxes: S x 4.
         features: S x F.
-        size: width and height; where one is not known the image ends at its outermost box.
+        size: width and height; where one is None, the outermost box determines it.
     """
     if len(boxes) != len(features):
         return LeftOut(image, place, DIFFERENT_COUNTS)
@@ -149,7 +164,7 @@ def checked(image: int, place: str, boxes: np.ndarray, features: np.ndarray, siz
         return LeftOut(image, place, NO_BOXES)
     if not features.shape[1]:
         return LeftOut(image, place, NO_FEATURES)
-    with np.errstate(over="ignore"):  # beyond float32 is infinite, and found below
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite and are found below
         boxes, features = boxes.astype("<f4", copy=False), features.astype("<f4", copy=False)
     if not (np.isfinite(boxes).all() and np.isfinite(features).all()):
         return LeftOut(image, place, NOT_FINITE)

@@ -1,4 +1,4 @@
-"""Features of many images on disk, mapped into memory: of a batch only its own are read."""
+"""Features of many images on disk, memory-mapped: only the images of a batch are read."""
 
 import json
 import os
@@ -12,32 +12,24 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.features.building import (
-    BOXES,
-    DESCRIPTION,
-    FEATURES,
-    IMAGES,
-    JOURNAL,
-    VERSION,
-    StoreReport,
-    build_store,
-)
 from onmt_varattn.vqa.features.npz import check_plain
 from onmt_varattn.vqa.features.regions import Regions
 
-__all__ = ["Store", "StoreReport", "build_store"]
+VERSION = 1
+DESCRIPTION, JOURNAL, IMAGES = "store.json", "journal.json", "images.npz"
+FEATURES, BOXES = "features.bin", "boxes.bin"
 
 
 class Store:
-    """A finished store. Rows are numbers of images in the order they were stored in.
+    """A finished store. A row is the index of an image in storage order.
 
     Attributes:
-        directory: where it is.
-        feature_size: F.
-        images: ids by row.
-        row_of: rows by id.
-        box_counts: boxes by row.
-        most_boxes: the largest of them.
+        directory: directory of the store.
+        feature_size: feature size F.
+        images: image ids by row.
+        row_of: rows by image id.
+        box_counts: number of boxes by row.
+        most_boxes: largest number of boxes of an image.
         sizes: width and height by row, images x 2.
     """
 
@@ -56,13 +48,13 @@ class Store:
             raise self._damaged(
                 f"{FEATURES} has {len(features):,} numbers, which {IMAGES} does not account for"
             )
-        with warnings.catch_warnings():  # torch would rather have memory that can be written; nothing is
+        with warnings.catch_warnings():  # the tensor is never written to
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             self._features = torch.from_numpy(features.reshape(-1, self.feature_size))
         self._boxes = np.memmap(self._path(BOXES), "<f4", "r").reshape(-1, 4)
 
     def batch(self, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Features of some images, with as many boxes as the largest of them has.
+        """Features of N images, padded to the largest number of boxes S.
 
         Returns:
             Features N x S x F, float32, zero at padding; padding N x S, true where there is no box.
@@ -71,14 +63,14 @@ class Store:
         starts, counts = self._starts[index], self.box_counts[index]
         most = int(counts.max(initial=0))
         features = torch.empty(len(index), most, self.feature_size)
-        for n in np.argsort(starts).tolist():  # one way through the file
+        for n in np.argsort(starts).tolist():  # in file order
             start, count = int(starts[n]), int(counts[n])
             features[n, :count] = self._features[start : start + count]
             features[n, count:] = 0
         return features, torch.from_numpy(np.arange(most) >= counts[:, None])
 
     def regions(self, row: int) -> Regions:
-        """One image, as it came from its file but for the features' type."""
+        """The regions of one image, with features as float32."""
         span = slice(int(self._starts[row]), int(self._starts[row + 1]))
         width, height = self.sizes[row].tolist()
         features = self._features[span].to(torch.float32, copy=True).numpy()
@@ -91,7 +83,7 @@ class Store:
         except FileNotFoundError:
             state = "unfinished" if os.path.exists(self._path(JOURNAL)) else "no"
             raise UserError(
-                f"{self.directory}: {state} store of image features; run the preprocessing (again)"
+                f"{self.directory}: {state} store of image features; run vqa_preprocess"
             ) from None
         except (OSError, ValueError) as error:
             raise self._damaged(f"{DESCRIPTION} cannot be read ({error})") from None

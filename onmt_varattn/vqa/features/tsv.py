@@ -1,4 +1,4 @@
-"""Bottom-up-attention features as their authors published them: a line an image, arrays in base64."""
+"""Bottom-up-attention features as published by their authors: one line per image, arrays in base64."""
 
 import base64
 import binascii
@@ -14,15 +14,15 @@ from onmt_varattn.vqa.features.regions import (
     START,
     FeatureFile,
     LeftOut,
-    Position,
+    Offset,
     Refuse,
     Regions,
     checked,
 )
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-LONGEST_LINE = 1 << 26  # bytes; 100 boxes of 2,048 numbers take 1.1 million
-MOST_DIGITS = 18  # fit into 64 bits
+MAX_LINE = 1 << 26  # bytes; 100 boxes of 2,048 values take 1.1 million
+MAX_DIGITS = 18  # fit into 64 bits
 
 
 class TsvFile(FeatureFile):
@@ -35,48 +35,48 @@ class TsvFile(FeatureFile):
         self.total = os.path.getsize(path)
 
     def iterate(
-        self, start: Position = START, refuse: Refuse | None = None
-    ) -> Iterator[tuple[Position, Regions | LeftOut]]:
-        """As of every `FeatureFile`; lines of blanks alone are passed over."""
-        position = start
+        self, start: Offset = START, refuse: Refuse | None = None
+    ) -> Iterator[tuple[Offset, Regions | LeftOut]]:
+        """See `FeatureFile.iterate`; blank lines are skipped."""
+        offset = start
         with open(self.path, "rb") as file:
             file.seek(start.offset)
             while line := self._line(file):
-                position = Position(position.offset + len(line), position.items + 1)
-                place = f"{self.path}, line {position.items}"
-                if len(line) == LONGEST_LINE:
+                offset = Offset(offset.offset + len(line), offset.items + 1)
+                place = f"{self.path}, line {offset.items}"
+                if len(line) == MAX_LINE:
                     raise UserError(
-                        f"{place}: longer than {LONGEST_LINE:,} bytes; a line holds one image, so this is no "
-                        "file of bottom-up features"
+                        f"{place}: longer than {MAX_LINE:,} bytes; a line contains one image, so this is not "
+                        "a file of bottom-up features"
                     )
                 if line.strip():
-                    yield position, self._item(line, place, refuse)
+                    yield offset, self._item(line, place, refuse)
 
     def _item(self, line: bytes, place: str, refuse: Refuse | None) -> Regions | LeftOut:
-        """What a line holds. One that the end of the file cut off is told from one that is wrong."""
+        """Parse a line; a last line that the end of the file cuts off is distinguished from a wrong one."""
         if line.endswith(b"\n"):
             return _parse(line, place, refuse)
         try:
             item = _parse(line, place, None)
             if isinstance(item, LeftOut):
-                whole = item.reason != NO_FEATURES
+                complete = item.reason != NO_FEATURES
             else:
-                whole = item.features.shape[1] == self._first_size()
+                complete = item.features.shape[1] == self._first_size()
         except UserError:
-            whole = False
-        if not whole:
-            raise UserError(f"{place}: the file ends within this line; it is truncated, so fetch it again")
+            complete = False
+        if not complete:
+            raise UserError(f"{place}: the file ends within this line; it is truncated, so download it again")
         reason = refuse(item.image) if refuse else None
         return LeftOut(item.image, place, reason) if reason else item
 
     def _line(self, file: BinaryIO) -> bytes:
         try:
-            return file.readline(LONGEST_LINE)
+            return file.readline(MAX_LINE)
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror}") from None
 
     def _first_size(self) -> int:
-        """The feature size of the file's first line, the measure for a last one without an end."""
+        """Feature size of the first line, with which a last line without line feed is compared."""
         with open(self.path, "rb") as file:
             first = self._line(file)
         item = _parse(first, f"{self.path}, line 1", None)
@@ -84,40 +84,40 @@ class TsvFile(FeatureFile):
 
 
 def _parse(line: bytes, place: str, refuse: Refuse | None) -> Regions | LeftOut:
-    """One line; arrays are decoded only of images that nobody refuses."""
+    """Parse one line; the arrays of refused images are not decoded."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(FIELDS):
         raise UserError(
-            f"{place}: {len(fields)} fields between tabs, but bottom-up features have "
+            f"{place}: {len(fields)} tab-separated fields, but bottom-up features have "
             f"{len(FIELDS)}: {', '.join(FIELDS)}"
         )
     image, width, height, count = (_number(*pair, place) for pair in zip(FIELDS, fields[:4], strict=False))
     reason = refuse(image) if refuse else None
     if reason:
         return LeftOut(image, place, reason)
-    boxes = _numbers("boxes", fields[4], place)
+    boxes = _array("boxes", fields[4], place)
     if boxes.size != 4 * count:
         raise UserError(f"{place}: boxes are {boxes.size} numbers, but {count} boxes take {4 * count}")
-    features = _numbers("features", fields[5], place)
+    features = _array("features", fields[5], place)
     if features.size % count if count else features.size:
-        raise UserError(f"{place}: features are {features.size} numbers, which {count} boxes cannot share")
+        raise UserError(f"{place}: features are {features.size} numbers, not a multiple of {count} boxes")
     return checked(
         image, place, boxes.reshape(count, 4), features.reshape(count, -1 if count else 0), (width, height)
     )
 
 
 def _number(name: str, field: bytes, place: str) -> int:
-    if not field.isdigit() or len(field) > MOST_DIGITS:
+    if not field.isdigit() or len(field) > MAX_DIGITS:
         shown = field[:40].decode("utf-8", "replace")
-        raise UserError(f"{place}: {name} is {shown!r}, not a whole number")
+        raise UserError(f"{place}: {name} is {shown!r}, not an integer")
     return int(field)
 
 
-def _numbers(name: str, field: bytes, place: str) -> np.ndarray:
+def _array(name: str, field: bytes, place: str) -> np.ndarray:
     try:
         content = base64.b64decode(field, validate=True)
     except binascii.Error as error:
-        raise UserError(f"{place}: {name} are not base64 ({error}); fetch the file again") from None
+        raise UserError(f"{place}: {name} are not base64 ({error}); download the file again") from None
     if len(content) % 4:
-        raise UserError(f"{place}: {name} are {len(content)} bytes, which are no 32-bit numbers")
+        raise UserError(f"{place}: {name} are {len(content)} bytes, not 32-bit numbers")
     return np.frombuffer(content, "<f4")
