@@ -13,11 +13,21 @@ import pytest
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa.scenes import Settings, files, write_scenes
-from onmt_varattn.vqa.scenes.annotators import MISTAKEN, NUMBER_WORDS, annotate
-from onmt_varattn.vqa.scenes.encoding import ATTRIBUTES, attributes, features, vectors
 from onmt_varattn.vqa.scenes.pictures import outline
-from onmt_varattn.vqa.scenes.questions import KNOWLEDGE, MOST_QUESTIONS, ask
-from onmt_varattn.vqa.scenes.scene import COLOURS, SHAPES, Box, Scene, Thing, draw_scene, overlap
+from onmt_varattn.vqa.scenes.questions import KNOWLEDGE, MAX_QUESTIONS, MISTAKEN, NUMBER_WORDS, annotate, ask
+from onmt_varattn.vqa.scenes.scene import (
+    ATTRIBUTES,
+    COLOURS,
+    SHAPES,
+    Box,
+    Scene,
+    Thing,
+    attributes,
+    draw_scene,
+    features,
+    overlap,
+    vectors,
+)
 
 PARTS = ("train2014", "val2014")
 NAMES = {
@@ -192,8 +202,8 @@ def test_either_of_two_differ_in_colour_and_shape(asked):
 
 def test_questions_of_an_image_differ_and_no_image_runs_out_of_them(scenes):
     for scene in scenes[:20]:
-        texts = [question.text for question in ask(scene, MOST_QUESTIONS, seed=1)]
-        assert len(set(texts)) == MOST_QUESTIONS
+        texts = [question.text for question in ask(scene, MAX_QUESTIONS, seed=1)]
+        assert len(set(texts)) == MAX_QUESTIONS
 
 
 def test_a_third_of_the_questions_hesitate_and_yes_is_as_frequent_as_no(read):
@@ -458,7 +468,7 @@ def test_settings_out_of_range_are_refused(options, message):
 
 def test_the_bounds_themselves_are_taken(tmp_path):
     settings = Settings(
-        1, 1, MOST_QUESTIONS, feature_size=32, feature_noise=0, boxes=(7, 7), draw_images=5, seed=0
+        1, 1, MAX_QUESTIONS, feature_size=32, feature_noise=0, boxes=(7, 7), draw_images=5, seed=0
     )
     corpus = write_scenes(settings, str(tmp_path))
     assert [len(questions) for questions in corpus.questions.values()] == [25, 25]

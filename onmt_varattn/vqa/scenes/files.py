@@ -1,7 +1,7 @@
-"""Scenes in files: the JSON of VQA 2.0, the TSV of bottom-up attention, the gold boxes, and pictures.
+"""Files of scenes: the JSON of VQA 2.0, the TSV of bottom-up attention, gold boxes, and pictures.
 
-Image k of a part, its questions and their answers are functions of the seed and k: a larger corpus has
-the smaller one in it, and held-out scenes do not depend on how many there are to train on.
+Image k of a part, its questions and their answers are functions of the seed and k: a larger corpus contains
+the smaller one, and held-out scenes do not depend on the number of training scenes.
 """
 
 import base64
@@ -19,16 +19,30 @@ import numpy as np
 from onmt_varattn.errors import UserError
 from onmt_varattn.utils.files import atomic_write, check_writable
 from onmt_varattn.utils.progress import progress
-from onmt_varattn.vqa.scenes.annotators import Answer, annotate, answer_type, majority
-from onmt_varattn.vqa.scenes.encoding import SMALLEST, features
 from onmt_varattn.vqa.scenes.pictures import draw_picture
-from onmt_varattn.vqa.scenes.questions import MOST_QUESTIONS, Question, ask
-from onmt_varattn.vqa.scenes.scene import HEIGHT, MOST_THINGS, WIDTH, Scene, draw_scene
+from onmt_varattn.vqa.scenes.questions import (
+    MAX_QUESTIONS,
+    Answer,
+    Question,
+    annotate,
+    answer_type,
+    ask,
+    majority,
+)
+from onmt_varattn.vqa.scenes.scene import (
+    HEIGHT,
+    MAX_THINGS,
+    MIN_FEATURES,
+    WIDTH,
+    Scene,
+    draw_scene,
+    features,
+)
 
 FEATURES, GOLD, PICTURES = "trainval.tsv", "gold.json", "images"
 FIRST_IMAGE = {"train2014": 1, "val2014": 1_000_001}
-MOST_IMAGES = 999_999  # of a part, so that no two have a number in common
-QUESTION_NUMBERS = 1000  # of an image: question k of image i is i * 1000 + k, as in VQA 2.0
+MAX_IMAGES = 999_999  # per part, so that ids are unique
+QUESTION_IDS = 1000  # per image: question k of image i is i * 1000 + k, as in VQA 2.0
 ABOUT = {
     "info": {
         "description": "Toy scenes of coloured shapes in the format of VQA 2.0, made by onmt_varattn.",
@@ -45,10 +59,20 @@ ABOUT = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What to make; see the options of tools/make_scenes.py.
+    """Size and properties of the data.
+
+    Attributes:
+        train_images: number of training images.
+        valid_images: number of images for validation and test.
+        questions_per_image: number of different questions per image.
+        feature_size: feature size of a box.
+        feature_noise: standard deviation of the noise of each feature.
+        boxes: smallest and largest number of boxes per image.
+        draw_images: number of images per part that are drawn as PNG files.
+        seed: random seed.
 
     Raises:
-        UserError: a value is out of range; it is named as the option is.
+        UserError: a value is out of range; the message names the option.
     """
 
     train_images: int = 3000
@@ -62,49 +86,49 @@ class Settings:
 
     def __post_init__(self) -> None:
         ranges = {
-            "train_images": (1, MOST_IMAGES),
-            "valid_images": (1, MOST_IMAGES),
-            "questions_per_image": (1, MOST_QUESTIONS),
-            "feature_size": (SMALLEST, 65_536),
+            "train_images": (1, MAX_IMAGES),
+            "valid_images": (1, MAX_IMAGES),
+            "questions_per_image": (1, MAX_QUESTIONS),
+            "feature_size": (MIN_FEATURES, 65_536),
             "feature_noise": (0, 100),
-            "draw_images": (0, MOST_IMAGES),
+            "draw_images": (0, MAX_IMAGES),
             "seed": (0, 2**63 - 1),
         }
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:
                 raise UserError(f"-{name} {getattr(self, name)}: expected {low:,} to {high:,}")
         fewest, most = self.boxes
-        if not MOST_THINGS <= fewest <= most <= 100:
+        if not MAX_THINGS <= fewest <= most <= 100:
             raise UserError(
-                f"-boxes {fewest} {most}: expected two numbers from {MOST_THINGS} (the most things that a "
-                "scene has) to 100, the smaller first"
+                f"-boxes {fewest} {most}: expected two numbers from {MAX_THINGS} (the largest "
+                "number of objects in a scene) to 100, the smaller first"
             )
 
     @property
     def images(self) -> dict[str, range]:
-        """The numbers of the images of each part."""
+        """Image ids of each part."""
         sizes = {"train2014": self.train_images, "val2014": self.valid_images}
         return {part: range(FIRST_IMAGE[part], FIRST_IMAGE[part] + size) for part, size in sizes.items()}
 
     @property
     def pictures(self) -> dict[int, str]:
-        """The pictures to draw: of which image, and by which name."""
+        """File names of the pictures to draw, by image id."""
         drawn = {part: images[: self.draw_images] for part, images in self.images.items()}
         return {image: f"COCO_{part}_{image:012}.png" for part, images in drawn.items() for image in images}
 
 
 @dataclass
 class Corpus:
-    """The entries of all JSON files, as they come."""
+    """The entries of all JSON files."""
 
     questions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     gold: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, part: str, scene: Scene, settings: Settings) -> None:
-        """Ask and answer the questions about a scene."""
+        """Add questions about a scene, and their answers."""
         for k, question in enumerate(ask(scene, settings.questions_per_image, settings.seed)):
-            number = scene.image * QUESTION_NUMBERS + k
+            number = scene.image * QUESTION_IDS + k
             answers = annotate(question, number, settings.seed)
             entry = {"image_id": scene.image, "question": question.text, "question_id": number}
             self.questions.setdefault(part, []).append(entry)
@@ -112,7 +136,7 @@ class Corpus:
             self.gold[number] = {"kind": question.kind, "boxes": question.boxes}
 
     def contents(self) -> dict[str, Any]:
-        """What the JSON files have in them, by their names."""
+        """Contents of the JSON files by name."""
         files: dict[str, Any] = {}
         for part, questions in self.questions.items():
             task = {"task_type": "Open-Ended", "data_subtype": part}
@@ -123,10 +147,10 @@ class Corpus:
 
 
 def write_scenes(settings: Settings, directory: str) -> Corpus:
-    """Make scenes and write their files, of which none is put in place before all are written.
+    """Draw scenes and write their files; no file is replaced before all are written.
 
     Raises:
-        UserError: the directory cannot be written, or has pictures of other scenes in it.
+        UserError: the directory cannot be written, or contains pictures of other scenes.
     """
     check_writable(os.path.join(directory, GOLD))
     _check_pictures(settings, directory)
@@ -140,7 +164,8 @@ def write_scenes(settings: Settings, directory: str) -> Corpus:
                 table.write(_row(scene, settings))
                 corpus.add(part, scene, settings)
                 if image in pictures:
-                    _write_picture(scene, os.path.join(directory, PICTURES, pictures[image]))
+                    with atomic_write(os.path.join(directory, PICTURES, pictures[image]), "wb") as file:
+                        draw_picture(scene, file)
             files = [table]
             for name, content in corpus.contents().items():
                 files.append(stack.enter_context(atomic_write(os.path.join(directory, name))))
@@ -152,7 +177,7 @@ def write_scenes(settings: Settings, directory: str) -> Corpus:
 
 
 def summary(settings: Settings, corpus: Corpus) -> str:
-    """What the scenes are like, in a few lines."""
+    """A summary of the data in a few lines."""
     questions = [entry for part in corpus.questions.values() for entry in part]
     annotations = [entry for part in corpus.annotations.values() for entry in part]
     kinds = Counter(entry["kind"] for entry in corpus.gold.values())
@@ -185,7 +210,7 @@ def _annotation(scene: Scene, number: int, question: Question, answers: Sequence
 
 
 def _row(scene: Scene, settings: Settings) -> bytes:
-    """A line of the feature file; it ends as lines of the csv module do, which made the public files."""
+    """A line of the feature file, with the line end of the csv module, which wrote the public files."""
     boxes = np.array([box.corners for box in scene.boxes], "<f4")  # S x 4
     seen = features(scene, settings.seed, settings.feature_size, settings.feature_noise).astype("<f4")
     numbers = "\t".join(map(str, (scene.image, WIDTH, HEIGHT, len(scene.boxes))))
@@ -195,13 +220,8 @@ def _row(scene: Scene, settings: Settings) -> bytes:
     )
 
 
-def _write_picture(scene: Scene, path: str) -> None:
-    with atomic_write(path, "wb") as file:
-        draw_picture(scene, file)
-
-
 def _check_pictures(settings: Settings, directory: str) -> None:
-    """Pictures that a run would leave beside scenes they do not show are refused."""
+    """Refuse a directory with pictures of an earlier run that would not be replaced."""
     there = {path.name for path in Path(directory, PICTURES).glob("COCO_*.png")}
     if others := there - set(settings.pictures.values()):
         raise UserError(
@@ -211,7 +231,7 @@ def _check_pictures(settings: Settings, directory: str) -> None:
 
 
 def _to_disk(files: Sequence[IO[Any]]) -> None:
-    """Find out about a full disk before the first file is put in place."""
+    """Synchronise files, so that a full disk is noticed before the first file is replaced."""
     for file in files:
         file.flush()
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Pictures of scenes, for people."""
+"""Pictures of scenes."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ PAINT = {
     "black": "#26262b",
 }
 EDGE, SHADOW = "#3a3a44", "#00000026"
-SKY, FLOOR = (0.93, 0.95, 0.97), (0.82, 0.84, 0.88)  # the background goes from one to the other
+SKY, FLOOR = (0.93, 0.95, 0.97), (0.82, 0.84, 0.88)  # colours of the background at top and bottom
 DPI = 100
 
 Outline = Sequence[tuple[float, float]]  # from -1 to 1, y upwards
 
 
 def draw_picture(scene: Scene, file: IO[bytes]) -> None:
-    """Write a scene as a PNG file of the canvas's size."""
+    """Write a scene as a PNG file of canvas size."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -38,12 +38,12 @@ def draw_picture(scene: Scene, file: IO[bytes]) -> None:
     for _, box, thing in scene.things:
         for patch in _patches(thing, box.corners):
             axes.add_patch(patch)
-    # Without matplotlib's version in it, so that the same scene is the same file.
+    # Without Matplotlib's version, so that files are reproducible.
     FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
 
 
 def _patches(thing: Thing, corners: Corners) -> list[Any]:
-    """A thing and, below it, its shadow."""
+    """The patches of an object and of the shadow below it."""
     from matplotlib.patches import Polygon
 
     x, y, radius = (corners[0] + corners[2]) / 2, (corners[1] + corners[3]) / 2, (corners[2] - corners[0]) / 2
@@ -68,7 +68,7 @@ def outline(shape: str) -> Outline:
 
 
 def _around(radii: Sequence[float]) -> Outline:
-    """Points at these distances from the middle, clockwise from the top."""
+    """Points at these distances from the centre, clockwise from the top."""
     angles = [2 * math.pi * i / len(radii) for i in range(len(radii))]
     return [(r * math.sin(angle), r * math.cos(angle)) for r, angle in zip(radii, angles, strict=True)]
 
@@ -78,7 +78,7 @@ def _heart(t: float) -> tuple[float, float]:
 
 
 def _fill(points: Outline) -> Outline:
-    """The same shape, stretched to the square from -1 to 1."""
+    """The shape, scaled to the square from -1 to 1."""
     array = np.array(points)
     low, high = array.min(0), array.max(0)
     return [(x, y) for x, y in (2 * (array - low) / (high - low) - 1).tolist()]

@@ -1,27 +1,37 @@
-"""Questions about a scene: of one box, of none, or of either of two.
+"""Questions about a scene, which need one box, none, or either of two; and simulated annotators' answers.
 
-A form is a function that gives all questions of its wording about a scene; `ask` draws from the forms.
+A form is a function that returns all questions of its wording about a scene; `ask` draws from the forms.
+Ten annotators answer each question, with some mistakes and different spellings.
 """
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from onmt_varattn.vqa.data.answers import COUNTING
 from onmt_varattn.vqa.scenes.scene import COLOURS, COLUMNS, RADII, ROWS, SHAPES, Box, Scene, Thing
 
-ONE, NONE, EITHER = "one", "none", "either"  # kinds
+ONE, NONE, EITHER = "one", "none", "either"  # kinds of questions
+ANNOTATORS = 10
+MISTAKEN = 0.05  # probability of a wrong answer
+PUNCTUATED = 0.05  # probability of punctuation, which the official metric removes
+WORDED = 0.01  # probability of an article or a number word, which it normalises as well
+SURE = 0.9  # probability of confidence "yes"
+EVEN = (0.3, 0.7)  # range of the fraction of annotators who give the first of two right answers
+NUMBER_WORDS = ("none", *COUNTING[1:])
 
 
 class Question(NamedTuple):
-    """A question, its right answers and wrong ones that someone could give.
+    """A question with its right answers and plausible wrong ones.
 
     Attributes:
-        kind: the boxes it needs: `ONE`, `NONE`, or `EITHER` of two.
-        start: its leading words, which VQA 2.0 calls the question's type.
-        rest: its other words.
-        boxes: its right answers, each with the index of the box it is about, or with None.
-        mistakes: wrong answers that are not out of place.
+        kind: boxes that it needs: `ONE`, `NONE`, or `EITHER` of two.
+        start: leading words, the "question type" of VQA 2.0.
+        rest: the other words.
+        boxes: index of the box of each right answer; None if the answer needs none.
+        mistakes: plausible wrong answers.
     """
 
     kind: str
@@ -32,8 +42,15 @@ class Question(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The question as it is asked."""
+        """The whole question."""
         return f"{self.start} {self.rest}?"
+
+
+class Answer(NamedTuple):
+    """Answer of one annotator, and their confidence: yes, maybe or no."""
+
+    text: str
+    confidence: str
 
 
 def colour_of(scene: Scene, _: random.Random) -> Iterator[Question]:
@@ -49,7 +66,7 @@ def shape_of(scene: Scene, _: random.Random) -> Iterator[Question]:
 
 
 def is_it(scene: Scene, draw: random.Random) -> Iterator[Question]:
-    """For example "is the star red?"; where it is not, something else in the scene is."""
+    """For example "is the star red?"; if the answer is no, another object of the scene is red."""
     colours = [thing.colour for _, _, thing in scene.things]
     for words, i, thing in _referents(scene, lambda thing: thing.shape):
         others = [colour for colour in colours if colour != thing.colour]
@@ -59,7 +76,7 @@ def is_it(scene: Scene, draw: random.Random) -> Iterator[Question]:
 
 
 def what_is_at(scene: Scene, _: random.Random) -> Iterator[Question]:
-    """For example "what is at the top left?", where there is one thing."""
+    """For example "what is at the top left?", if there is exactly one object."""
     for row, column in itertools.product(ROWS, COLUMNS):
         found = {thing.name: i for i, box, thing in scene.things if (box.row, box.column) == (row, column)}
         if len(found) == 1:
@@ -79,7 +96,7 @@ def one_of(scene: Scene, _: random.Random) -> Iterator[Question]:
 
 
 def known(scene: Scene, _: random.Random) -> Iterator[Question]:
-    """For example "what color are bananas?", which asks for no look at the scene."""
+    """For example "what color are bananas?", which needs no look at the scene."""
     for start, rest, answer in KNOWLEDGE:
         if answer.isdigit():
             choices: Iterable[str] = (str(int(answer) - 1), str(int(answer) + 1))
@@ -115,7 +132,7 @@ KNOWLEDGE = (
     ("what color is", "coal", "black"),
     ("what color is the", "sky", "blue"),
 )
-FORMS: dict[Callable[[Scene, random.Random], Iterator[Question]], float] = {  # how often each is asked
+FORMS: dict[Callable[[Scene, random.Random], Iterator[Question]], float] = {  # relative frequencies
     colour_of: 0.13,
     shape_of: 0.11,
     is_it: 0.11,
@@ -123,11 +140,11 @@ FORMS: dict[Callable[[Scene, random.Random], Iterator[Question]], float] = {  # 
     known: 0.14,
     one_of: 0.4,
 }
-MOST_QUESTIONS = len(KNOWLEDGE)  # of an image: `known` never runs out
+MAX_QUESTIONS = len(KNOWLEDGE)  # per image: as many as `known` always has
 
 
 def ask(scene: Scene, number: int, seed: int) -> list[Question]:
-    """Draw different questions about a scene; they depend on nothing but these arguments."""
+    """Draw different questions about a scene; they depend on these arguments only."""
     draw = random.Random(f"questions of {scene.image}, seed {seed}")
     left = {form: list(form(scene, draw)) for form in FORMS}
     asked = []
@@ -138,6 +155,34 @@ def ask(scene: Scene, number: int, seed: int) -> list[Question]:
     return asked
 
 
+def annotate(question: Question, number: int, seed: int) -> list[Answer]:
+    """The annotators' answers to a question with this id; they depend on these arguments only."""
+    draw = random.Random(f"answers of {number}, seed {seed}")
+    right = list(question.boxes)
+    share = draw.uniform(*EVEN)
+    answers = []
+    for _ in range(ANNOTATORS):
+        if draw.random() < MISTAKEN:
+            answer = draw.choice(question.mistakes)
+        else:
+            answer = right[0] if draw.random() < share else right[-1]
+        confidence = "yes" if draw.random() < SURE else draw.choice(["maybe", "no"])
+        answers.append(Answer(_spell(answer, draw), confidence))
+    return answers
+
+
+def majority(answers: Sequence[Answer]) -> str:
+    """The most frequent answer; among several, the first that was given."""
+    return Counter(answer.text for answer in answers).most_common(1)[0][0]
+
+
+def answer_type(answer: str) -> str:
+    """Answer type in the terms of VQA 2.0."""
+    if answer in ("yes", "no"):
+        return "yes/no"
+    return "number" if answer.isdigit() else "other"
+
+
 def _question(
     kind: str, start: str, rest: str, boxes: Mapping[str, int | None], choices: Iterable[str]
 ) -> Question:
@@ -145,7 +190,7 @@ def _question(
 
 
 def _referents(scene: Scene, describe: Callable[[Thing], str]) -> Iterator[tuple[str, int, Thing]]:
-    """Descriptions that fit one thing of a scene alone, with its size or without; its index and itself."""
+    """Descriptions, with and without size, that fit exactly one object, with its index and the object."""
     for with_size in (False, True):
         found: dict[str, list[tuple[int, Thing]]] = {}
         for i, _, thing in scene.things:
@@ -161,7 +206,7 @@ def _names(scene: Scene) -> list[str]:
 
 
 def _places() -> list[tuple[str, str]]:
-    """Rows and columns, each as a question says it and by its name."""
+    """Rows and columns: the phrase in a question, and the name."""
     return [
         *((f"{'in' if row == 'middle' else 'at'} the {row}", row) for row in ROWS),
         *((f"{'in' if column == 'center' else 'on'} the {column}", column) for column in COLUMNS),
@@ -170,3 +215,15 @@ def _places() -> list[tuple[str, str]]:
 
 def _is(box: Box, at: str) -> bool:
     return at in ("", box.row, box.column)
+
+
+def _spell(answer: str, draw: random.Random) -> str:
+    """An answer as an annotator spells it."""
+    chance = draw.random()
+    if chance < PUNCTUATED:
+        return draw.choice([f"{answer}.", answer.replace(" ", "-"), answer.replace(" ", ", ")])
+    if chance < PUNCTUATED + WORDED:
+        if answer.isdigit():
+            return NUMBER_WORDS[int(answer)]
+        return f"a {answer}" if " " in answer else answer
+    return answer
