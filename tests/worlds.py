@@ -1,5 +1,8 @@
 """A small latent alignment world in float64, and plain loops over it as an oracle."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from onmt_varattn.latent import (
@@ -7,7 +10,9 @@ from onmt_varattn.latent import (
     ESTIMATORS,
     OBJECTIVES,
     AdditiveReadout,
+    Candidates,
     Emitter,
+    Estimator,
     Memory,
     OutputLayer,
     Positions,
@@ -27,6 +32,28 @@ def build_objective(name, estimator, settings, **options):
     if isinstance(options.get("baseline"), str):
         options["baseline"] = BASELINES[options["baseline"]](D).to(DOUBLE)
     return objective(ESTIMATORS[chosen](settings), **options)
+
+
+@contextmanager
+def new_estimator() -> Iterator[str]:
+    """The name of an estimator that one class defines: enumeration in reverse order, for variational only."""
+
+    class Reversed(Estimator):
+        uses = ("top",)
+
+        def candidates(self, q, mix):
+            index = torch.arange(q.scores.size(1) - 1, -1, -1).expand(q.scores.shape)
+            return Candidates(index=index, real=q.support.flip(1))
+
+        def expectation(self, l, q, candidates, baseline):
+            value = (q.probs.flip(1) * l).sum(1)
+            return value, value, None
+
+    ESTIMATORS.register("reversed")(Reversed)
+    try:
+        yield "reversed"
+    finally:
+        del ESTIMATORS._entries["reversed"]
 
 
 def memory_of(vectors):

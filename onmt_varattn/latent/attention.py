@@ -598,7 +598,7 @@ def _objective(
         raise ValueError("entropy_weight: mixtures of positions have no such entropy; use 0")
     way = ESTIMATORS[kind.estimators[estimator]]
     built = way(Settings(**{"samples": way.usual_samples, **settings}))
-    if built.draws and built.settings.samples < way.fewest_samples:
+    if "samples" in way.uses and built.settings.samples < way.fewest_samples:
         raise ValueError(f"samples: {estimator} needs at least {way.fewest_samples}")
     compared: Baseline | None = None
     if way.needs_baseline:

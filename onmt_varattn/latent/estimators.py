@@ -1,6 +1,6 @@
-"""Estimators: which alignments are looked at to take an expectation of l under q.
+"""Estimators: the alignments that an expectation of l under q is computed from.
 
-With l_i the gold word's log-likelihood under alignment i, B a baseline, and sg "no gradient":
+With l_i the log-likelihood of the gold word under alignment i, B a baseline, and sg "stop gradient":
 
     enum             sum_i q_i l_i
     sparse           the same, where q (sparsemax or entmax) has few i with q_i > 0
@@ -17,7 +17,10 @@ With l_i the gold word's log-likelihood under alignment i, B a baseline, and sg 
     vimco            the same with L without k as the baseline of draw k
     rws              sum_k sg(w_k / sum w) (log p + l + log q)
 
-Written are surrogates, whose gradient is the (estimate of the) gradient of the bound.
+These are surrogates: the gradient of each is the gradient of the bound, or an estimate of it.
+
+A new estimator is one class with `@ESTIMATORS.register(name)`. Its class attributes declare the objectives it
+is for and the settings it uses; `LatentAttention` and the options of the commands follow from them.
 """
 
 import math
@@ -42,7 +45,7 @@ Mix = Callable[[Tensor], Tensor]
 
 @dataclass
 class Settings:
-    """Settings of estimators. An estimator uses those that are meant for it and ignores the others.
+    """Settings of estimators. An estimator uses those that its attribute `uses` names and ignores the others.
 
     >>> Settings(samples=5).temperature
     0.5
@@ -51,14 +54,16 @@ class Settings:
     8
 
     Attributes:
-        samples: draws per position (sample, rloo, gumbel, rws, iwae, vimco, relaxed attention).
-        top: alignments that are summed exactly (sum_and_sample).
-        temperature: temperature of relaxed draws (gumbel, rebar, concrete).
-        hard_gumbel: use straight-through draws (gumbel).
-        reward_weight: weight of the sampled gradient (sample, rloo); other values than 1 are biased.
-        sparse: function from scores to sparse probabilities (sparse): "entmax15" or "sparsemax".
-        relaxed: the distribution over mixtures (relaxed attention): "dirichlet", "logistic_normal" or
-            "concrete".
+        samples: number of draws per position (sample, rloo, gumbel, rws, iwae, vimco, relaxed attention).
+            Default: 1.
+        top: number of alignments that are summed exactly (sum_and_sample). Default: 3.
+        temperature: temperature of relaxed draws (gumbel, rebar, concrete). Default: 0.5.
+        hard_gumbel: straight-through draws (gumbel). Default: False.
+        reward_weight: weight of the sampled gradient (sample, rloo); values other than 1 are biased.
+            Default: 1.
+        sparse: function from scores to sparse probabilities (sparse): "entmax15" (default) or "sparsemax".
+        relaxed: distribution over mixtures of positions (relaxed attention): "dirichlet" (default),
+            "logistic_normal" or "concrete".
     """
 
     samples: int = 1
@@ -72,7 +77,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("samples", "top"):
             if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ValueError(f"{name}: {value!r} must be a whole number from 1")
+                raise ValueError(f"{name}: {value!r} must be an integer of at least 1")
         if not self.temperature > 0:
             raise ValueError(f"temperature: {self.temperature} must be above 0")
         for name, known in (("sparse", SPARSE), ("relaxed", RELAXED)):
@@ -81,30 +86,34 @@ class Settings:
 
 
 class Estimate(NamedTuple):
-    """A bound at each of R positions, by its parts.
-
-    `surrogate` (R) is what is differentiated; `bound` (R) is its value, `log_likelihood` (R) the value of
-    E[l], `kl` (R) that of KL(q, p). `reward` (R x K) is l - B where it drives the gradient, else None.
-    `target` (R) is what a baseline should expect; None: `log_likelihood`.
+    """A bound at each of R positions, and its parts.
 
     >>> known = torch.tensor([-1.5])
     >>> Estimate(surrogate=known, bound=known, log_likelihood=known, kl=torch.zeros(1)).reward is None
     True
+
+    Attributes:
+        surrogate: differentiated, R.
+        bound: value of the bound, R.
+        log_likelihood: value of E[l], R.
+        kl: value of KL(q, p), R.
+        reward: l - B if the gradient depends on it, else None, R x K.
+        target: regression target of a baseline, R. Default: `log_likelihood`.
     """
 
-    surrogate: Tensor  # R, to be differentiated
-    bound: Tensor  # R, its value
-    log_likelihood: Tensor  # R, the value of E[l]
-    kl: Tensor  # R, KL(q, p)
-    reward: Tensor | None = None  # R x K, l - B, where it drives the gradient
-    target: Tensor | None = None  # R, what a baseline should expect; None: log_likelihood
+    surrogate: Tensor
+    bound: Tensor
+    log_likelihood: Tensor
+    kl: Tensor
+    reward: Tensor | None = None
+    target: Tensor | None = None
 
 
 class Estimator(nn.Module):
-    """Base class: which alignments are computed, and the gradient that is made of them.
+    """Base class: the alignments whose likelihood is computed, and the gradient estimated from them.
 
-    By default q is categorical and KL(q, p) is in closed form, so that a subclass defines `candidates` and
-    `expectation` only. Subclasses are found by name in `ESTIMATORS`.
+    By default q is categorical and KL(q, p) is computed in closed form, so that a subclass defines only
+    `candidates` and `expectation`. Subclasses are found by name in `ESTIMATORS`.
 
     >>> l, q = torch.tensor([[-1.0, -2.0]]), Categorical(torch.zeros(1, 2))  # R x S
     >>> enum = ESTIMATORS["enum"]()
@@ -113,20 +122,24 @@ class Estimator(nn.Module):
     tensor([-1.5000])
 
     Args:
-        settings: number of samples, temperature and others.
+        settings: number of samples, temperature and others. Default: ``Settings()``.
 
     Attributes:
-        draws: whether the number of samples is a setting.
-        needs_baseline: whether rewards are compared with a baseline.
-        linear: whether the bound is linear in l and has a KL term: whether label smoothing and a KL
-            weight make sense.
-        fewest_samples: the smallest number of samples.
-        usual_samples: the default number of samples.
+        objectives: names of the objectives that it can be chosen for, subclasses of them included.
+        alias: name by which users choose it. Default: the registered name.
+        uses: names of the fields of `Settings` and `Schedule` that have an effect.
+        needs_baseline: whether rewards are compared with a baseline. Default: False.
+        linear: whether the bound is linear in l and has a KL term, as label smoothing and KL weights
+            require. Default: True.
+        fewest_samples: smallest number of samples. Default: 1.
+        usual_samples: default number of samples. Default: 1.
     """
 
-    draws: ClassVar[bool] = False  # has a number of samples
+    objectives: ClassVar[tuple[str, ...]] = ("variational",)
+    alias: ClassVar[str | None] = None
+    uses: ClassVar[tuple[str, ...]] = ()
     needs_baseline: ClassVar[bool] = False
-    linear: ClassVar[bool] = True  # the bound is linear in l (smoothed labels make sense), and has a KL term
+    linear: ClassVar[bool] = True
     fewest_samples: ClassVar[int] = 1
     usual_samples: ClassVar[int] = 1
 
@@ -135,7 +148,7 @@ class Estimator(nn.Module):
         self.settings = settings or Settings()
 
     def distribution(self, scores: Tensor) -> Any:
-        """The posterior that scores R x S stand for."""
+        """The posterior with the given scores, R x S."""
         return Categorical(scores)
 
     def candidates(self, q: Any, mix: Mix) -> Candidates:
@@ -143,7 +156,7 @@ class Estimator(nn.Module):
 
         Args:
             q: the posterior of R positions (the prior for objectives without a posterior).
-            mix: turns weights over source positions into contexts, R x S -> R x M, with gradient.
+            mix: function from weights over source positions to contexts, R x S -> R x M, with gradient.
         """
         raise NotImplementedError
 
@@ -155,12 +168,12 @@ class Estimator(nn.Module):
         Args:
             l: log-likelihood of the gold word under each candidate, R x K, with gradient.
             q: the posterior.
-            candidates: what `candidates` gave, for the same positions.
+            candidates: result of `candidates` for the same positions.
             baseline: B, R, without gradient.
 
         Returns:
             The surrogate, whose gradient is the (estimated) gradient of the expectation, R; the value of
-            the expectation, R; and the rewards l - B, R x K, or None if there are none.
+            the expectation, R; and the rewards l - B, R x K, or None.
         """
         raise NotImplementedError
 
@@ -178,8 +191,10 @@ class Estimator(nn.Module):
 class Enum(Estimator):
     """Every alignment."""
 
+    objectives: ClassVar[tuple[str, ...]] = ("hard", "variational")
+
     def candidates(self, q: Any, mix: Mix) -> Candidates:
-        """All positions that can have mass."""
+        """All positions of the support of q."""
         positions, width = q.scores.shape
         index = torch.arange(width, device=q.scores.device).expand(positions, width)
         return Candidates(index=index, real=q.support)
@@ -194,7 +209,10 @@ class Enum(Estimator):
 
 @ESTIMATORS.register("sparse")
 class SparseEnum(Enum):
-    """Every alignment that a sparse posterior leaves any mass."""
+    """Every alignment in the support of a sparse posterior."""
+
+    objectives: ClassVar[tuple[str, ...]] = ("variational",)
+    uses: ClassVar[tuple[str, ...]] = ("sparse",)
 
     def distribution(self, scores: Tensor) -> Sparse:
         """Sparsemax or entmax of the scores."""
@@ -205,9 +223,10 @@ class SparseEnum(Enum):
 
 @ESTIMATORS.register("sample")
 class Sample(Estimator):
-    """A few draws from q."""
+    """Draws from q, by default one."""
 
-    draws = True
+    objectives: ClassVar[tuple[str, ...]] = ("hard", "variational")
+    uses: ClassVar[tuple[str, ...]] = ("samples", "reward_weight")
     needs_baseline = True
 
     def candidates(self, q: Any, mix: Mix) -> Candidates:
@@ -243,12 +262,13 @@ class LeaveOneOut(Sample):
 
 @ESTIMATORS.register("sum_and_sample")
 class SumAndSample(Estimator):
-    """The most probable alignments exactly, one draw for all others: Rao-Blackwellised REINFORCE."""
+    """The most probable alignments exactly, and one draw for all others: Rao-Blackwellised REINFORCE."""
 
+    uses: ClassVar[tuple[str, ...]] = ("top",)
     needs_baseline = True
 
     def candidates(self, q: Any, mix: Mix) -> Candidates:
-        """The top ones, and in the last column the draw; it is padding where the top ones are all."""
+        """The top positions and, in the last column, the draw, which is padding if no mass is left for it."""
         probs = q.probs.detach()
         top, index = probs.topk(min(self.settings.top, probs.size(1)), dim=1)
         rest = probs.scatter(1, index, 0.0)
@@ -273,9 +293,9 @@ class SumAndSample(Estimator):
 
 
 class _Contexts(Estimator):
-    """Draws that are mixtures of positions: gradients go through them."""
+    """Reparameterised draws that are mixtures of positions: the gradient passes through them."""
 
-    draws = True
+    uses: ClassVar[tuple[str, ...]] = ("samples",)
 
     def draw(self, q: Any) -> Tensor:
         """Weights over positions, with gradient: R x S."""
@@ -296,6 +316,14 @@ class _Contexts(Estimator):
 class Gumbel(_Contexts):
     """Relaxed draws from a categorical q."""
 
+    uses: ClassVar[tuple[str, ...]] = (
+        "samples",
+        "temperature",
+        "least_temperature",
+        "anneal_steps",
+        "hard_gumbel",
+    )
+
     def draw(self, q: Any) -> Tensor:
         """See the base class."""
         return q.gumbel_sample(self.settings.temperature, self.settings.hard_gumbel)
@@ -305,8 +333,12 @@ class Gumbel(_Contexts):
 class Reparameterised(_Contexts):
     """Draws from a distribution over mixtures of positions."""
 
+    objectives: ClassVar[tuple[str, ...]] = ("relaxed",)
+    alias = "sample"
+    uses: ClassVar[tuple[str, ...]] = ("samples", "relaxed", "temperature")
+
     def distribution(self, scores: Tensor) -> Mixing:
-        """The distribution of the settings."""
+        """The distribution named by the setting `relaxed`."""
         kind = RELAXED[self.settings.relaxed]
         return kind(scores, self.settings.temperature) if kind is Concrete else kind(scores)
 
@@ -320,9 +352,12 @@ class Rebar(Estimator):
     """REINFORCE with the relaxed draw as a control variate (Tucker et al., 2017): unbiased.
 
     Its candidates are three contexts: of z itself, of the relaxed draw that z is the largest component
-    of, and of a relaxed draw conditioned on z. The last two have the same distribution, so that what their
-    difference adds to the gradient is zero on average, for the model as well as for q.
+    of, and of a relaxed draw conditioned on z. The last two have the same distribution, so that their
+    difference adds zero to the expected gradient, for the model as well as for q.
     """
+
+    objectives: ClassVar[tuple[str, ...]] = ("hard", "variational")
+    uses: ClassVar[tuple[str, ...]] = ("temperature",)
 
     def candidates(self, q: Any, mix: Mix) -> Candidates:
         """See the base class."""
@@ -344,8 +379,10 @@ class Rebar(Estimator):
 
 
 class _Weighted(Sample):
-    """Several draws, weighted by w = p f / q: bounds without a KL term."""
+    """Several draws with importance weights w = p f / q: bounds without a KL term."""
 
+    objectives: ClassVar[tuple[str, ...]] = ("variational",)
+    uses: ClassVar[tuple[str, ...]] = ("samples",)
     linear = False
     needs_baseline = False
     usual_samples = 5
@@ -359,12 +396,12 @@ class _Weighted(Sample):
 
 @ESTIMATORS.register("rws")
 class ReweightedWakeSleep(_Weighted):
-    """Reweighted wake-sleep (Bornschein and Bengio, 2015), wake phase for p and q."""
+    """Reweighted wake-sleep (Bornschein and Bengio, 2015): the wake phases of p and q."""
 
     def estimate(
         self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
     ) -> Estimate:
-        """See the module."""
+        """See the module docstring."""
         log_w, log_p, log_q = self.log_weights(l, p, q, candidates)
         weights = torch.softmax(log_w.detach(), dim=1)
         surrogate = (weights * (log_p + l + log_q)).sum(1)
@@ -374,14 +411,14 @@ class ReweightedWakeSleep(_Weighted):
 
 @ESTIMATORS.register("iwae")
 class ImportanceWeighted(_Weighted):
-    """The multi-sample bound (Burda et al., 2016), its draws rewarded by the bound less a baseline."""
+    """The multi-sample bound (Burda et al., 2016); the reward of its draws is the bound minus a baseline."""
 
     needs_baseline = True
 
     def estimate(
         self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
     ) -> Estimate:
-        """See the module."""
+        """See the module docstring."""
         log_w, _, log_q = self.log_weights(l, p, q, candidates)
         bound = torch.logsumexp(log_w, dim=1) - math.log(l.size(1))
         known = bound.detach()
@@ -399,7 +436,7 @@ class Vimco(_Weighted):
     def estimate(
         self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
     ) -> Estimate:
-        """See the module. Without draw k, its log weight is the mean of the others'."""
+        """See the module docstring. Without draw k, its log weight is the mean of the others."""
         log_w, _, log_q = self.log_weights(l, p, q, candidates)
         samples = l.size(1)
         bound = torch.logsumexp(log_w, dim=1) - math.log(samples)

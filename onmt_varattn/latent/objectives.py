@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from onmt_varattn.latent.baselines import Baseline, NoBaseline
 from onmt_varattn.latent.distributions import Categorical, Dirichlet, Registry
-from onmt_varattn.latent.estimators import Enum, Estimate, Estimator
+from onmt_varattn.latent.estimators import ESTIMATORS, Enum, Estimate, Estimator
 from onmt_varattn.latent.likelihood import Candidates, Emitter, maximise
 from onmt_varattn.latent.mixtures import SAMPLES, Mixture, Samples, named
 from onmt_varattn.latent.positions import Positions, mutual_information, uniform_entropy
@@ -54,6 +54,18 @@ class Loss:
     report: Report = field(default_factory=dict)
 
 
+class _Estimators:
+    """The estimators of an objective, as a class attribute: estimators declare their objectives."""
+
+    def __get__(self, objective: object, kind: type["Objective"]) -> dict[str, str]:
+        names = {
+            estimator.alias or name: name
+            for name, estimator in ESTIMATORS.items()
+            if any(issubclass(kind, OBJECTIVES[parent]) for parent in estimator.objectives)
+        }
+        return dict(sorted(names.items(), key=lambda item: item[0] != kind.default_estimator))
+
+
 class Objective(nn.Module):
     """Base class: what is maximised, usually a bound on the log-likelihood. Found by name in `OBJECTIVES`.
 
@@ -71,7 +83,9 @@ class Objective(nn.Module):
         refine: improves posterior scores given l and the prior (stochastic variational inference).
 
     Attributes:
-        estimators: from the names that users give to names in `ESTIMATORS`; the first is the default.
+        estimators: from the names that users give to names in `ESTIMATORS`, default first: all estimators
+            that declare this objective, or one that it is a subclass of.
+        default_estimator: name of the default estimator. Default: "sample".
         has_posterior: whether there is a posterior besides the prior.
         natural: name of the mixture that suits the objective at test time.
         linear: whether it is linear in l, so that smoothed labels make sense.
@@ -79,7 +93,8 @@ class Objective(nn.Module):
             that is not a sum over positions sets it to False.
     """
 
-    estimators: ClassVar[dict[str, str]] = {}  # what users call an estimator -> its name; default first
+    estimators: ClassVar[Any] = _Estimators()
+    default_estimator: ClassVar[str] = "sample"
     has_posterior: ClassVar[bool] = False
     natural: ClassVar[str] = "exact"  # the name of the mixture that is meant for test time
     linear: ClassVar[bool] = True  # in l, so that smoothed labels make sense
@@ -218,7 +233,7 @@ class _NoEstimate(Objective):
 class Soft(_NoEstimate):
     """log f(x, E_p[z])."""
 
-    estimators: ClassVar[dict[str, str]] = {"none": "enum"}
+    estimators: ClassVar[Any] = {"none": "enum"}
     natural: ClassVar[str] = "soft"
 
     def candidates(self, positions: Positions) -> Candidates:
@@ -235,7 +250,7 @@ class Marginal(_NoEstimate):
     """log sum_i p_i exp(l_i)."""
 
     linear: ClassVar[bool] = False
-    estimators: ClassVar[dict[str, str]] = {"enum": "enum"}
+    estimators: ClassVar[Any] = {"enum": "enum"}
 
     def value(self, l: Tensor, p: Any) -> Tensor:
         """See the base class."""
@@ -245,8 +260,6 @@ class Marginal(_NoEstimate):
 @OBJECTIVES.register("hard")
 class Hard(Objective):
     """E_p[l], the variational bound with q = p."""
-
-    estimators: ClassVar[dict[str, str]] = {name: name for name in ("sample", "enum", "rloo", "rebar")}
 
     def estimate(
         self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
@@ -261,21 +274,6 @@ class Hard(Objective):
 class Variational(Objective):
     """E_q[l] - KL(q, p), or what an estimator of many samples makes of it."""
 
-    estimators: ClassVar[dict[str, str]] = {
-        name: name
-        for name in (
-            "sample",
-            "enum",
-            "rloo",
-            "rebar",
-            "gumbel",
-            "rws",
-            "iwae",
-            "vimco",
-            "sum_and_sample",
-            "sparse",
-        )
-    }
     has_posterior: ClassVar[bool] = True
 
 
@@ -283,7 +281,6 @@ class Variational(Objective):
 class Relaxed(Objective):
     """E_q[log f(x, X z)] - KL(q, p) with p and q over mixtures of positions."""
 
-    estimators: ClassVar[dict[str, str]] = {"sample": "reparameterised"}
     has_posterior: ClassVar[bool] = True
     natural: ClassVar[str] = "samples"
 

@@ -433,8 +433,8 @@ def _iterates(opt: Any) -> bool:
     return _has_posterior(opt) and opt.posterior in ("svi", "savi")
 
 
-def _is(*estimators: str) -> Callable[[Any], bool]:
-    return lambda opt: opt.attention_estimator in estimators
+def _uses(setting: str) -> Callable[[Any], bool]:
+    return lambda opt: setting in estimator_of(opt).uses
 
 
 # Options that only some models have: when they apply, and their default then. The order matters:
@@ -449,10 +449,10 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
         lambda opt: opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout,
     ),
     "attention_samples": (
-        lambda opt: estimator_of(opt).draws,
+        _uses("samples"),
         lambda opt: estimator_of(opt).usual_samples,
     ),
-    "attention_top": (_is("sum_and_sample"), 3),
+    "attention_top": (_uses("top"), 3),
     "attention_warmup_steps": (
         lambda opt: opt.attention != "soft",
         lambda opt: 0 if opt.posterior == "external" else "auto",  # given alignments need not form
@@ -461,21 +461,21 @@ _CONDITIONAL: dict[str, tuple[Callable[[Any], bool], Any]] = {
     "baseline": (lambda opt: estimator_of(opt).needs_baseline, "soft"),
     "kl_weight": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 1.0),
     "kl_warmup_steps": (lambda opt: _has_posterior(opt) and estimator_of(opt).linear, 0),
-    "relaxed_distribution": (lambda opt: opt.attention == "relaxed", "dirichlet"),
+    "relaxed_distribution": (_uses("relaxed"), "dirichlet"),
     "gumbel_temperature": (
         lambda opt: (
-            opt.attention_estimator in ("gumbel", "rebar")
-            or getattr(opt, "relaxed_distribution", None) == "concrete"
+            _uses("temperature")(opt)
+            and (not _uses("relaxed")(opt) or getattr(opt, "relaxed_distribution", None) == "concrete")
         ),
         0.5,
     ),
-    "gumbel_min_temperature": (_is("gumbel"), lambda opt: opt.gumbel_temperature),
-    "gumbel_anneal_steps": (_is("gumbel"), 10_000),
-    "sparse_function": (_is("sparse"), "entmax15"),
+    "gumbel_min_temperature": (_uses("least_temperature"), lambda opt: opt.gumbel_temperature),
+    "gumbel_anneal_steps": (_uses("anneal_steps"), 10_000),
+    "sparse_function": (_uses("sparse"), "entmax15"),
     "posterior_smoothing": (lambda opt: opt.posterior == "external", 0.1),
     "svi_steps": (_iterates, 10),
     "svi_lr": (_iterates, 1.0),
-    "reward_weight": (lambda opt: opt.attention == "hard" and _is("sample", "rloo")(opt), 1.0),
+    "reward_weight": (lambda opt: opt.attention == "hard" and _uses("reward_weight")(opt), 1.0),
     "entropy_weight": (lambda opt: opt.attention == "hard", 0.0),
 }
 
@@ -586,7 +586,7 @@ def check_attention(opt: Any) -> None:
                 + (f" -posterior {opt.posterior}" if getattr(opt, "posterior", None) else "")
                 + "; leave it out"
             )
-    if getattr(opt, "gumbel_hard", False) and opt.attention_estimator != "gumbel":
+    if getattr(opt, "gumbel_hard", False) and not _uses("hard_gumbel")(opt):
         raise UserError("-gumbel_hard is for -attention_estimator gumbel; leave it out")
     if _iterates(opt) and opt.attention_estimator != "enum":
         raise UserError(

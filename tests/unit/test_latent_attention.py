@@ -22,6 +22,7 @@ from onmt_varattn.latent import (
 )
 from onmt_varattn.latent.attention import CHECKED_CALLS
 from tests.unit.test_likelihood import Largest
+from tests.worlds import new_estimator
 
 D, M, V, N, T, S = 4, 3, 7, 3, 5, 6
 DOUBLE = torch.float64
@@ -577,3 +578,23 @@ def test_all_parameters_learn_with_every_objective():
                 name,
                 estimator,
             )
+
+
+def test_a_new_estimator_is_one_class():
+    """Trained with an enumeration that only its own class knows of, a model is that of `enum`."""
+    with new_estimator() as name:
+        assert name in OBJECTIVES["variational"].estimators
+        with pytest.raises(ValueError, match=r"^estimator: "):
+            build(objective="hard", estimator=name)
+        trained = {}
+        for estimator in ("enum", name):
+            attention, data = build(objective="variational", estimator=estimator), batch()
+            optimizer = torch.optim.SGD(attention.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                attention(**data).loss.backward()
+                optimizer.step()
+            trained[estimator] = attention.state_dict()
+    assert not torch.equal(trained["enum"]["words.weight"], build().state_dict()["words.weight"])
+    for key, value in trained["enum"].items():
+        torch.testing.assert_close(trained[name][key], value, rtol=0, atol=1e-12)

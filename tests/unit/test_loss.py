@@ -3,11 +3,13 @@
 import pytest
 import torch
 
+from onmt_varattn.errors import UserError
 from onmt_varattn.latent import OBJECTIVES, Exact, KMax, SoftContext
 from onmt_varattn.nmt.training.statistics import AlignmentStatistics
 from tests import models
 from tests.unit.test_decoder import logits, plain_decode, run
 from tests.unit.test_likelihood import Largest
+from tests.worlds import new_estimator
 
 LENGTHS = ((5, 4), (3, 6), (2, 2))
 
@@ -318,3 +320,25 @@ def test_the_warm_up_trains_the_objective_it_is_told_to(flags, first):
     simple.load_state_dict(model.state_dict(), strict=False)
     _, right = models.loss_of(simple, simple_opt, models.batch())
     assert found.loss == pytest.approx(right.loss, rel=1e-12)
+
+
+def test_a_new_estimator_is_an_option_with_the_settings_its_class_declares(capsys):
+    trained = {}
+    with new_estimator() as name:
+        for estimator in ("enum", name):
+            model, opt = models.model(f"-attention variational -attention_estimator {estimator}")
+            assert opt.attention_top == (3 if estimator == name else None)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                models.loss_of(model, opt, models.batch())[0].backward()
+                optimizer.step()
+            trained[estimator] = model.state_dict()
+        for refused in ("variational -attention_samples 3", "variational -baseline soft", "hard"):
+            with pytest.raises(UserError, match="does not go with"):
+                models.options(f"{models.SMALL} -attention_estimator {name} -attention {refused}")
+    for key, value in trained["enum"].items():
+        torch.testing.assert_close(trained[name][key], value, rtol=0, atol=1e-11)
+    with pytest.raises(SystemExit):
+        models.options(f"-attention variational -attention_estimator {name}")
+    assert f"invalid choice: '{name}'" in capsys.readouterr().err
