@@ -19,7 +19,7 @@ LEAST = 100.0  # nats of summed log S: of five sentences of nine words, as few a
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
 IGNORED = "the model does not look at the source, and its alignments say nothing"
 MEANING = {"prior": IGNORED, "posterior": "they say nothing of the source", "exact": IGNORED}
-MORE = 'see the training page, "Sick runs"'
+MORE = 'see the training page, "Failed runs"'
 
 
 @dataclass

@@ -10,7 +10,7 @@ from onmt_varattn.bin.nmt import train
 from onmt_varattn.nmt.model import checkpoint
 from tests.conftest import SIZES, STEPS, call
 
-MORE = 'see the training page, "Sick runs"'
+MORE = 'see the training page, "Failed runs"'
 COMMANDS = {
     "align": (align, ["-output", "out", "-from", "prior"]),
     "evaluate": (evaluate, ["-kmax", 1, "-json", "out"]),

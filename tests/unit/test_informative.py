@@ -68,7 +68,7 @@ def test_uniform_alignments_are_found():
     found = summed(torch.full((7, 9), 1 / 9), torch.full((5, 4), 1 / 4)).finding("prior")
     assert found == (
         "the prior's alignments are uniform (entropy 1.00 of the largest): the model does not look at the "
-        'source, and its alignments say nothing; see the training page, "Sick runs"'
+        'source, and its alignments say nothing; see the training page, "Failed runs"'
     )
 
 
