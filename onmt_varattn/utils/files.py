@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, TextIO
 
 from onmt_varattn.errors import FailedError, UserError, warn
@@ -29,6 +29,34 @@ def read_bytes(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def read_json(path: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """The value of a UTF-8 JSON file, with or without a byte order mark.
+
+    Args:
+        path: path of the file.
+        object_hook: replaces objects while they are parsed, see `json.loads`.
+
+    Raises:
+        UserError: the file cannot be read, is empty or not JSON; the message names line and column.
+    """
+    content = read_bytes(path).removeprefix(BYTE_ORDER_MARK)
+    if not content.strip():
+        raise UserError(f"{path}: the file is empty")
+    try:
+        return json.loads(content.decode("utf-8"), object_hook=object_hook)
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = content[before.rfind(b"\n") + 1 :].partition(b"\n")[0]
+        decode(line, f"{path}, line {before.count(10) + 1}")
+        raise
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}; is the file complete?"
+        ) from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; a number of thousands of digits
+        raise UserError(f"{path}: cannot be read as JSON: {error}") from None
 
 
 def read_lines(path: str) -> list[str]:

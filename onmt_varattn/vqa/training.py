@@ -20,7 +20,7 @@ from onmt_varattn.utils.files import fingerprint
 from onmt_varattn.vqa import checkpoint
 from onmt_varattn.vqa.data.batches import Batches
 from onmt_varattn.vqa.data.dataset import Data, Part
-from onmt_varattn.vqa.data.embeddings import load_embeddings
+from onmt_varattn.vqa.data.words import load_embeddings
 from onmt_varattn.vqa.evaluation import labelled_batches, measure
 from onmt_varattn.vqa.features.building import FEATURES
 from onmt_varattn.vqa.model import AnswerModel

@@ -232,10 +232,10 @@ def test_boxes_are_compared_with_gold_ones_as_a_plain_loop_does(data, trained, t
     [
         ("{", "not JSON"),
         ("[1]", "expected an object with question ids"),
-        ('{"x": {"kind": "one", "boxes": {}}}', "'x' is no question id"),
+        ('{"x": {"kind": "one", "boxes": {}}}', "'x' is not a question id"),
         ('{"1000": {"boxes": {}}}', "question 1000: expected an object with a text 'kind'"),
         ('{"1000": {"kind": "one", "boxes": {"red": true}}}', "question 1000: the box of 'red' must be"),
-        ('{"1000": {"kind": "one", "boxes": {"no": 0}}}', "it knows a box for none of the questions"),
+        ('{"1000": {"kind": "one", "boxes": {"no": 0}}}', "it has no box for any of the questions"),
     ],
 )
 def test_a_mistake_in_gold_boxes_is_one_sentence(data, trained, tmp_path, content, said, capsys):

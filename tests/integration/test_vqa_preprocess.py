@@ -276,7 +276,10 @@ def test_two_at_once_are_refused(scenes, run):
         ({"image_features": "absent.tsv"}, "absent.tsv: cannot be read: No such file"),
         ({"image_features": "scenes/gold.json"}, "scenes/gold.json: neither extension nor content"),
         ({"image_features": "scenes"}, "scenes"),
-        ({"answer_min_frequency": 1000}, "-answer_min_frequency 1000: no majority answer in"),
+        (
+            {"answer_min_frequency": 1000},
+            "-answer_min_frequency 1000: no majority answer of the 240 training",
+        ),
         ({"answer_min_frequency": 0}, "-answer_min_frequency 0 must be at least 1"),
         ({"word_min_frequency": -1}, "-word_min_frequency -1 must be at least 1"),
         ({"question_length": 0}, "-question_length 0 must be at least 1"),
@@ -319,7 +322,7 @@ def test_an_input_is_never_written_over(scenes, run):
     shutil.copy(scenes["train_questions"], "vqa.json")
     code, said = run(scenes, save_data="vqa", train_questions="vqa.json", overwrite=True)
     assert code == 2
-    assert "vqa.json is an input and would be written over" in said
+    assert "vqa.json is an input and would be overwritten" in said
     assert Path("vqa.json").read_bytes() == Path(scenes["train_questions"]).read_bytes()
 
 
@@ -327,7 +330,7 @@ def test_a_file_in_place_of_the_features_is_told(scenes, run):
     Path("vqa.features").write_text("mine")
     code, said = run(scenes, save_data="vqa", overwrite=True)
     assert code == 2
-    assert "vqa.features is in the way" in said
+    assert "vqa.features exists and is not a directory" in said
     assert Path("vqa.features").read_text() == "mine"
 
 

@@ -336,7 +336,7 @@ def test_unfinished_data_is_refused(tmp_path):
     ):
         Data.load(str(tmp_path / "absent"))
     (tmp_path / "broken.json").write_bytes(b"\xff{")
-    with pytest.raises(UserError, match=r"broken\.json: not a file of vqa_preprocess"):
+    with pytest.raises(UserError, match=r"broken\.json, line 1: not UTF-8 .*vqa_preprocess -save_data"):
         Data.load(str(tmp_path / "broken"))
 
 

@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.data import embeddings
 from onmt_varattn.vqa.data.batches import AHEAD, Batches, read_ahead
 from onmt_varattn.vqa.data.dataset import Data, fixed_labels
-from onmt_varattn.vqa.data.words import WordList
+from onmt_varattn.vqa.data.words import WordList, load_embeddings
 from onmt_varattn.vqa.optimizer import Optimizer
 from tests.conftest import ROOT
 from tests.scenes import prepare
@@ -212,23 +211,23 @@ WORDS = WordList(["cat", "dog", "new york", "unseen"])
 def test_word_vectors_are_read_for_known_words(tmp_path):
     path = tmp_path / "glove.txt"
     path.write_text("the 9 9 9\ncat 1 2 3\nnew york 4 5 6\ncat 7 7 7\ndog -1e-1 .5 0\n")
-    found = embeddings.load_embeddings(str(path), WORDS, 3)
+    found = load_embeddings(str(path), WORDS, 3)
     assert {index: vector.tolist() for index, vector in found.items()} == {
         WORDS.index("cat"): [1, 2, 3],
         WORDS.index("new york"): [4, 5, 6],
         WORDS.index("dog"): pytest.approx([-0.1, 0.5, 0]),
     }
     path.write_text("2 3\ncat 1 2 3\ndog 4 5 6\n")  # word2vec's first line
-    assert len(embeddings.load_embeddings(str(path), WORDS, 3)) == 2
+    assert len(load_embeddings(str(path), WORDS, 3)) == 2
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("the 1 2 3 4\ncat 1 2 3 4\n", "line 1: a word and 4 numbers, where -word_vec_size is 3"),
-        ("the 1 2\n", "line 1: a word and 2 numbers, where -word_vec_size is 3"),
-        ("the 1 2 3\ncat 1 2 x\n", "line 2: not a word and its numbers"),
-        ("the 1 2 3\ncat 1 nan 3\n", "line 2: a number that is not finite"),
+        ("the 1 2 3 4\ncat 1 2 3 4\n", "line 1: a word and 4 numbers, but -word_vec_size is 3"),
+        ("the 1 2\n", "line 1: a word and 2 numbers, but -word_vec_size is 3"),
+        ("the 1 2 3\ncat 1 2 x\n", "line 2: not a word followed by numbers"),
+        ("the 1 2 3\ncat 1 nan 3\n", "line 2: a number is not finite"),
         ("the 1 2 3\nof 1 2 3\n", "no vector for any of the 4 words"),
         ("", "no vector for any of the 4 words"),
         (None, "cannot be read: No such file"),
@@ -239,4 +238,4 @@ def test_a_bad_file_of_word_vectors_is_named(tmp_path, text, match):
     if text is not None:
         path.write_text(text)
     with pytest.raises(UserError, match=match):
-        embeddings.load_embeddings(str(path), WORDS, 3)
+        load_embeddings(str(path), WORDS, 3)

@@ -1,7 +1,7 @@
-"""Answers as the official VQA evaluation sees them, and its accuracy.
+"""Normalisation of answers and accuracy, as in the official VQA evaluation.
 
-After the evaluation code of github.com/GT-Vision-Lab/VQA as it is since commit a013f00. Before, it left
-articles, number words and contractions in annotators' answers.
+They follow github.com/GT-Vision-Lab/VQA since commit a013f00. Earlier versions did not normalise articles,
+number words and contractions in the annotators' answers.
 """
 
 import functools
@@ -13,13 +13,13 @@ PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'  # neither apostrophe nor colon
 DIGIT_COMMA_DIGIT = re.compile(r"\d,\d")
 PERIOD = re.compile(r"\.(?!\d)")
 MOST_PERIODS = 32  # the official code passes a flag of this value where a count is expected
-ENOUGH = 3  # annotators who agree with an answer make it wholly right
+ENOUGH = 3  # annotators who must agree with an answer for full accuracy
 
 COUNTING = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NUMBERS = {"none": "0"} | {word: str(i) for i, word in enumerate(COUNTING)}
 ARTICLES = frozenset({"a", "an", "the"})
 
-# The words that take each ending. "let's" and "she's" are not among them, nor what begins with "I".
+# The words that each ending is added to. The official table lacks "let's", "she's" and all with "I".
 ENDINGS = {
     "n't": "ai are ca could did does do had has have is might must need ought sha should was were wo would",
     "n't've": "could had might should would",
@@ -34,8 +34,8 @@ ENDINGS = {
 
 
 def contractions() -> dict[str, str]:
-    """Spellings that lack one apostrophe of a contraction, and the contraction."""
-    table = {"somebody'd": "somebodyd"}  # a slip of the official table
+    """Spellings without one apostrophe, each with the correct contraction."""
+    table = {"somebody'd": "somebodyd"}  # an error of the official table
     for ending, words in ENDINGS.items():
         for whole in (word + ending for word in words.split()):
             table |= {whole[:i] + whole[i + 1 :]: whole for i, letter in enumerate(whole) if letter == "'"}
@@ -47,7 +47,7 @@ CONTRACTIONS = contractions()
 
 @functools.lru_cache(2**18)
 def without_punctuation(answer: str) -> str:
-    """An answer with its punctuation deleted or made spaces, as its surroundings in the answer have it."""
+    """An answer with punctuation deleted or replaced by spaces, depending on its context in the answer."""
     has_number = DIGIT_COMMA_DIGIT.search(answer) is not None
     result = answer
     for mark in PUNCTUATION:
@@ -57,15 +57,14 @@ def without_punctuation(answer: str) -> str:
 
 
 def tidy(answer: str) -> str:
-    """An answer on one line, without spaces around it."""
+    """An answer on one line, without surrounding spaces."""
     return answer.replace("\n", " ").replace("\t", " ").strip()
 
 
 @functools.lru_cache(2**18)
 def normalise(answer: str) -> str:
-    """An answer in lower case without punctuation and articles, with digits for number words.
-
-    Contractions get their apostrophes back.
+    """An answer in lower case without punctuation and articles, with digits for number words, and with
+    missing apostrophes of contractions restored.
     """
     text = without_punctuation(tidy(answer))
     words = [NUMBERS.get(word, word) for word in text.lower().split()]
@@ -75,13 +74,13 @@ def normalise(answer: str) -> str:
 def accuracy(predicted: str, answers: Sequence[str]) -> float:
     """The official accuracy of a question, in [0, 1].
 
-    A prediction is worth min(1, m / 3) to each annotator, m being how many of the others gave it. This is
-    the mean over annotators. All are normalised before they are compared, unless the annotators wrote the
-    same to the letter: then the prediction must be that.
+    It is the mean over annotators of min(1, m / 3), where m is the number of other annotators who gave the
+    predicted answer. All answers are normalised before they are compared, unless those of the annotators
+    are identical: then the prediction must equal them.
 
     Args:
-        predicted: the answer to score.
-        answers: the annotators', one each; at least one.
+        predicted: answer to score.
+        answers: one answer per annotator, at least one.
     """
     given = [tidy(answer) for answer in answers]
     process = normalise if len(set(given)) > 1 else tidy
@@ -91,5 +90,5 @@ def accuracy(predicted: str, answers: Sequence[str]) -> float:
 
 
 def votes(answers: Sequence[str]) -> dict[str, int]:
-    """How many annotators gave each answer, once normalised."""
+    """Number of annotators per normalised answer."""
     return dict(Counter(normalise(answer) for answer in answers))

@@ -1,4 +1,4 @@
-"""The questions of each training step; and batches read from disk ahead of time."""
+"""The batches of each training step, and reading of batches ahead of time."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,19 +11,19 @@ import torch
 
 from onmt_varattn.vqa.data.dataset import Batch, Part
 
-AHEAD = 3  # batches that are read while the model works
+AHEAD = 3  # number of batches read ahead
 
 
 @contextmanager
 def read_ahead(
     read: Callable[[int], Batch], places: Iterable[int], device: torch.device
 ) -> Iterator[Iterator[Batch]]:
-    """Batches in the order of their places, on a device; the next ones are read by threads.
+    """Batches on a device, in the order of `places`; threads read the next ones.
 
     Args:
-        read: a batch at a place, by whatever thread.
-        places: of the batches; may be endless.
-        device: for the model.
+        read: returns the batch of a place; called from several threads.
+        places: places of the batches, possibly infinite.
+        device: device of the model.
     """
     pin = device.type == "cuda"
 
@@ -49,33 +49,32 @@ def read_ahead(
 
 
 class Batches:
-    """All labelled questions in an order of its own each epoch, each with a label drawn anew.
+    """All labelled questions, shuffled in each epoch, with labels drawn anew.
 
-    What a step sees depends on the seed and the step's number alone, so that a run can go on from
-    any step without a trace.
+    The batch of a step depends on seed and step only, so that training can resume at any step.
 
     Args:
-        part: of the data.
-        size: questions a batch; the last one of an epoch may have fewer.
-        seed: of order and labels.
+        part: training questions.
+        size: questions per batch; the last batch of an epoch may be smaller.
+        seed: random seed of order and labels.
     """
 
     def __init__(self, part: Part, size: int, seed: int) -> None:
         self.part, self.size, self.seed = part, size, seed
-        self.an_epoch = -(-len(part.labelled) // size)  # batches
+        self.an_epoch = -(-len(part.labelled) // size)  # batches per epoch
         self._order = lru_cache(maxsize=2)(self._order_of)
 
     def epoch(self, step: int) -> int:
-        """The epoch of a step, counted from 1 as steps are."""
+        """The epoch of a step; both are counted from 1."""
         return (step - 1) // self.an_epoch + 1
 
     def indices(self, step: int) -> np.ndarray:
-        """Which questions a step sees."""
+        """Indices of the questions of a step."""
         place = (step - 1) % self.an_epoch
         return self._order(self.epoch(step))[place * self.size : (place + 1) * self.size]
 
     def batch(self, step: int) -> Batch:
-        """The questions of a step, with labels."""
+        """The batch of a step, with labels."""
         return self.part.batch(self.indices(step), np.random.default_rng([self.seed, 1, step]))
 
     def _order_of(self, epoch: int) -> np.ndarray:

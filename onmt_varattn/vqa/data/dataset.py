@@ -1,9 +1,9 @@
-"""What vqa_preprocess writes under its -save_data prefix, and batches of it.
+"""The files that vqa_preprocess writes with the prefix -save_data, and batches of them.
 
-PREFIX.json               settings, words, answers and counts; written last
-PREFIX.{train,valid,test}.npz    the questions as numbers (`Columns`)
-PREFIX.{train,valid,test}.jsonl  the questions as text, with all answers, a line each
-PREFIX.features/          features of the images (`Store`)
+PREFIX.json                      settings, words, answers and counts; written last
+PREFIX.{train,valid,test}.npz    questions as arrays (`Columns`)
+PREFIX.{train,valid,test}.jsonl  questions as text, with all answers, one per line
+PREFIX.features/                 image features (`Store`)
 """
 
 import dataclasses
@@ -19,31 +19,32 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import read_bytes
+from onmt_varattn.utils.files import read_json
 from onmt_varattn.vqa.data.words import WordList
 from onmt_varattn.vqa.features.npz import check_plain
 from onmt_varattn.vqa.features.store import Store
 
-FORMAT = 1  # of the files; others cannot be read
+FORMAT = 1  # version of the file format
 PARTS = ("train", "valid", "test")
 NO_LABEL = -1
+AGAIN = "run vqa_preprocess again with -overwrite"
 
 
 def features_path(prefix: str) -> str:
-    """The directory of the features."""
+    """Directory of the features of a prefix."""
     return f"{prefix}.features"
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The questions of a part as arrays. What a question has several of is flat, between two starts.
+    """The N questions of a part as arrays; words and labels of all questions are concatenated.
 
     Attributes:
-        question: their ids.
-        row: of their images in the store.
-        words, word_starts: numbers of a word list, at least one a question.
-        labels, votes, label_starts: answers of the vocabulary, and how many annotators gave each.
-        line_starts: where their lines begin in the JSONL file, in bytes.
+        question: question ids.
+        row: rows of the images in the store.
+        words, word_starts: word indices, at least one per question, and offsets of the questions.
+        labels, votes, label_starts: answer indices, numbers of annotators, and offsets of the questions.
+        line_starts: offsets of the lines in the JSONL file, in bytes.
     """
 
     question: np.ndarray  # N
@@ -61,12 +62,12 @@ class Batch:
     """Questions and the regions of their images.
 
     Attributes:
-        index: of the questions in their part.
-        questions: numbers of words, N x L, 0 where there is none.
-        lengths: words a question, N; always on the CPU, where packing wants them.
-        features: of the boxes, N x S x F, zeros where there is none.
+        index: indices of the questions in their part.
+        questions: word indices, N x L, 0 at padding.
+        lengths: number of words per question, N; always on the CPU, as `pack_padded_sequence` needs them.
+        features: features of the boxes, N x S x F, 0 at padding.
         padding: N x S, true where there is no box.
-        gold: numbers of answers, N; -1 where a question has no label.
+        gold: answer indices, N; -1 where a question has no label.
     """
 
     index: list[int]
@@ -77,33 +78,28 @@ class Batch:
     gold: Tensor
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on a device; from pinned memory, without waiting for it."""
+        """The batch on a device; copies from pinned memory are asynchronous."""
         return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
-        """The same batch in memory that a GPU can read by itself."""
+        """The batch in pinned memory."""
         return self._moved(Tensor.pin_memory)
 
     def _moved(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        return dataclasses.replace(
-            self,
-            questions=move(self.questions),
-            features=move(self.features),
-            padding=move(self.padding),
-            gold=move(self.gold),
-        )
+        tensors = (move(tensor) for tensor in (self.features, self.padding, self.gold))
+        return Batch(self.index, move(self.questions), self.lengths, *tensors)
 
 
 class Part:
     """The questions of training, validation or test.
 
     Args:
-        columns: the questions as arrays.
-        entries: the JSONL file, open.
+        columns: questions as arrays.
+        entries: the opened JSONL file.
         store: features of the images.
 
     Attributes:
-        votes: annotators a question whose answers are in the vocabulary, N.
+        votes: number of annotators per question whose answers are in the vocabulary, N.
         labelled: indices of the questions with at least one label.
     """
 
@@ -112,7 +108,7 @@ class Part:
         self._file = entries
         self._store = store
         self._lengths = np.diff(columns.word_starts)
-        # Votes up to each label: a draw below a question's votes is a place between two of these.
+        # Cumulative votes: a number drawn below the votes of a question falls between two of them.
         self._ends = np.cumsum(columns.votes)
         before = np.concatenate([[0], self._ends])[columns.label_starts]
         self._first, self.votes = before[:-1], np.diff(before)
@@ -124,7 +120,7 @@ class Part:
     def batch(
         self, indices: Sequence[int] | np.ndarray, generator: np.random.Generator | None = None
     ) -> Batch:
-        """Questions in the order given, their labels drawn in proportion to votes; without one, no labels."""
+        """Questions in the given order, with labels drawn in proportion to votes; no generator, no labels."""
         index = np.asarray(indices, dtype=np.int64)
         gold = np.full(len(index), NO_LABEL)
         if generator is not None:
@@ -140,7 +136,7 @@ class Part:
         )
 
     def shares(self, indices: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All labels of some questions: which of the questions, the label, and its share of their votes."""
+        """All labels of some questions: index into `indices`, label, and its fraction of the votes."""
         index = np.asarray(indices, dtype=np.int64)
         starts, counts = self.columns.label_starts[index], np.diff(self.columns.label_starts)[index]
         rows = np.repeat(np.arange(len(index)), counts)
@@ -150,22 +146,22 @@ class Part:
         return rows, self.columns.labels[places].astype(np.int64), votes
 
     def entry(self, index: int) -> dict[str, Any]:
-        """A question as text: its id and image, the ten answers, and their types."""
+        """A question as text: ids of question and image, the ten answers, and their types."""
         start, end = self.columns.line_starts[index : index + 2].tolist()
         try:
             return json.loads(os.pread(self._file.fileno(), end - start, start))
         except ValueError:
-            raise UserError(f"{self._file.name}: damaged at byte {start}; {again()}") from None
+            raise UserError(f"{self._file.name}: damaged at byte {start}; {AGAIN}") from None
 
     def _words(self, index: np.ndarray) -> np.ndarray:
-        """N x L, 0 where there is no word."""
+        """Word indices, N x L, 0 at padding."""
         starts, lengths = self.columns.word_starts[index, None], self._lengths[index, None]
         places = np.arange(lengths.max())
         flat = np.minimum(starts + places, len(self.columns.words) - 1)
         return np.where(places < lengths, self.columns.words[flat], 0).astype(np.int64)
 
     def labels_at(self, index: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """The label of each question at a place among its votes, counted from 0."""
+        """The label of each question that vote number `draws` is for, counted from 0."""
         if not len(self._ends):
             return np.full(len(index), NO_LABEL)
         places = np.searchsorted(self._ends, self._first[index] + draws, side="right")
@@ -174,12 +170,12 @@ class Part:
 
 
 def digest(questions: np.ndarray) -> str:
-    """Tells the questions of a part from others, by their ids."""
+    """Digest of question ids, which identifies a part."""
     return hashlib.blake2b(questions.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
 
 def fixed_labels(part: Part, seed: int) -> np.ndarray:
-    """A label for each question of a part, N, drawn by seed and question id alone; -1 without one."""
+    """A label for each question of a part, N, which depends on seed and question id only; -1 without one."""
     hashes = [
         int.from_bytes(hashlib.blake2b(f"{seed} {question}".encode(), digest_size=8).digest(), "big")
         for question in part.columns.question.tolist()
@@ -189,13 +185,14 @@ def fixed_labels(part: Part, seed: int) -> np.ndarray:
 
 
 class Data:
-    """All that vqa_preprocess has written.
+    """The output of vqa_preprocess.
 
     Attributes:
-        words: of the questions.
-        answers: the vocabulary.
+        prefix: prefix of the files.
+        words: word vocabulary.
+        answers: answer vocabulary.
         store: features of the images.
-        settings: all of PREFIX.json.
+        settings: content of PREFIX.json.
     """
 
     def __init__(self, prefix: str, settings: dict[str, Any]) -> None:
@@ -207,77 +204,73 @@ class Data:
 
     @classmethod
     def load(cls, prefix: str) -> "Data":
-        """Read what vqa_preprocess wrote with `-save_data prefix`.
+        """Read the files that vqa_preprocess wrote with `-save_data prefix`.
 
         Raises:
-            UserError: it is not there, not finished, or damaged.
+            UserError: they are missing, unfinished or damaged.
         """
         path = f"{prefix}.json"
         if prefix.endswith(".json") and os.path.exists(prefix):
-            raise UserError(f"-data {prefix}: leave out .json: a prefix of several files is meant")
+            raise UserError(f"-data {prefix}: omit .json: the prefix of several files is expected")
         try:
-            settings = json.loads(read_bytes(path))
+            settings = read_json(path)
         except UserError as error:
-            raise UserError(
-                f"{error}; vqa_preprocess -save_data {prefix} writes it when it is done"
-            ) from None
-        except ValueError:
-            raise UserError(f"{path}: not a file of vqa_preprocess; {again()}") from None
+            raise UserError(f"{error}; vqa_preprocess -save_data {prefix} writes it at the end") from None
         if not isinstance(settings, dict) or settings.get("format") != FORMAT:
-            raise UserError(f"{path}: not a file of this version of vqa_preprocess; {again()}")
+            raise UserError(f"{path}: not a file of this version of vqa_preprocess; {AGAIN}")
         try:
             data = cls(prefix, settings)
             expected = settings["store"]["images"], settings["store"]["feature_size"]
         except (KeyError, TypeError):
-            raise UserError(f"{path}: damaged; {again()}") from None
+            raise UserError(f"{path}: damaged; {AGAIN}") from None
         if (len(data.store.images), data.store.feature_size) != expected:
-            raise UserError(f"{features_path(prefix)}: not of the same run as {path}; {again()}")
+            raise UserError(f"{features_path(prefix)}: not of the same run as {path}; {AGAIN}")
         return data
 
     @property
     def seen(self) -> dict[str, str]:
-        """Digests of the parts that a model is trained and chosen by."""
+        """Digests of the training and validation questions."""
         return {name: self.settings["parts"][name]["digest"] for name in ("train", "valid")}
 
     def part(self, name: str) -> Part:
         """The questions of `train`, `valid` or `test`.
 
         Raises:
-            UserError: their files are not there, damaged, or of another run.
+            UserError: its files are missing, damaged, or of another run.
         """
         path, entries = f"{self.prefix}.{name}.npz", f"{self.prefix}.{name}.jsonl"
         columns = load_columns(path)
         self._check(name, path, columns)
-        file = open_entries(entries)
+        try:
+            file = open(entries, "rb")  # noqa: SIM115  # the part reads from it
+        except OSError as error:
+            raise UserError(f"{entries}: cannot be read: {error.strerror}; {AGAIN}") from None
         if file.seek(0, 2) != columns.line_starts[-1]:
-            raise UserError(f"{entries}: not of the same run as {path}; {again()}")
+            raise UserError(f"{entries}: not of the same run as {path}; {AGAIN}")
         return Part(columns, file, self.store)
 
     def _check(self, name: str, path: str, columns: Columns) -> None:
-        """Refuse arrays that would lead out of the word list, the answers, the store or each other."""
+        """Refuse indices beyond the words, the answers, the store or the arrays themselves."""
         count, known = len(columns.question), self.settings["parts"][name]
         flat = (
             (columns.words, columns.word_starts, 1, len(self.words)),
             (columns.labels, columns.label_starts, 0, len(self.answers)),
         )
         sound = known["digest"] == digest(columns.question) and count == len(columns.row) > 0
-        sound = (
-            sound
-            and inside(columns.row, len(self.store.images))
-            and len(columns.votes) == len(columns.labels)
-        )
+        sound = sound and inside(columns.row, len(self.store.images))
+        sound = sound and len(columns.votes) == len(columns.labels)
         for values, starts, least, size in flat:
             sound = sound and len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(values)
             sound = sound and bool((np.diff(starts) >= least).all()) and inside(values, size)
         if not (sound and len(columns.line_starts) == count + 1):
-            raise UserError(f"{path}: damaged, or not of the same run as {self.prefix}.json; {again()}")
+            raise UserError(f"{path}: damaged, or not of the same run as {self.prefix}.json; {AGAIN}")
 
 
 def load_columns(path: str) -> Columns:
     """The arrays of a part.
 
     Raises:
-        UserError: the file is not there or damaged.
+        UserError: the file is missing or damaged.
     """
     names = [field.name for field in dataclasses.fields(Columns)]
     try:
@@ -285,24 +278,11 @@ def load_columns(path: str) -> Columns:
         with np.load(path, allow_pickle=False) as arrays:
             return Columns(**{name: arrays[name] for name in names})
     except FileNotFoundError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}; {again()}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}; {AGAIN}") from None
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
-        raise UserError(f"{path}: damaged; {again()}") from None
-
-
-def open_entries(path: str) -> Any:
-    """A JSONL file, for reading bytes."""
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}; {again()}") from None
+        raise UserError(f"{path}: damaged; {AGAIN}") from None
 
 
 def inside(values: np.ndarray, size: int) -> bool:
-    """Whether all values are indices of something of this size."""
+    """Whether all values are valid indices of a sequence of this size."""
     return not len(values) or bool(values.min() >= 0 and values.max() < size)
-
-
-def again() -> str:
-    """What mends all of this."""
-    return "run vqa_preprocess again with -overwrite"

@@ -1,51 +1,47 @@
-"""Where a model looks against where it should, for data in which somebody knows the box of an answer."""
+"""Attention compared with gold boxes, for data in which the box of each answer is known."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import Inference
-from onmt_varattn.utils.files import read_bytes
+from onmt_varattn.utils.files import read_json
 from onmt_varattn.vqa.data.answers import normalise
 
-KINDS = ("prior", "posterior", "exact")  # of distributions over boxes
+KINDS = ("prior", "posterior", "exact")  # distributions over boxes
 
 
 class Gold(NamedTuple):
-    """What is known of a question: a name for what it needs, and the boxes of its right answers."""
+    """Kind of a question, and the box of each right answer."""
 
     kind: str
     boxes: Mapping[str, int]
 
 
 def read_gold(path: str) -> dict[int, Gold]:
-    """What a file such as the gold.json of tools/make_scenes.py says, by question id.
+    """Read gold boxes by question id, as in the gold.json of make_scenes.
 
-    It has for each id an object with a "kind" and, in "boxes", for each right answer the index of the box
-    that it is about, or null.
+    The file maps each question id to an object with a "kind" and "boxes", which maps each right answer to
+    the index of its box, or null.
 
     Raises:
-        UserError: it is no such file; the question is named.
+        UserError: the file has another format; the message names the question.
     """
-    try:
-        content = json.loads(read_bytes(path))
-    except ValueError as error:
-        raise UserError(f"-gold {path}: not JSON: {error}") from None
+    content = read_json(path)
     if not isinstance(content, dict) or not content:
-        raise UserError(f"-gold {path}: expected an object with question ids, as tools/make_scenes.py writes")
+        raise UserError(f"-gold {path}: expected an object with question ids, as make_scenes writes them")
     return {_id(path, key): _gold(f"-gold {path}, question {key}", entry) for key, entry in content.items()}
 
 
 class BoxScores:
-    """How much of a distribution is on the box that the label is about, over questions by kind.
+    """Probability of the gold box of the label, averaged over questions by kind.
 
-    Questions without a label, or whose label is no right answer or about no box, do not count.
+    Questions without a label, or whose label has no gold box, are not counted.
 
     Args:
-        gold: by question id.
-        answers: the vocabulary.
-        path: of the file, for messages.
+        gold: gold boxes by question id.
+        answers: answer vocabulary.
+        path: path of the gold file, for messages.
     """
 
     def __init__(self, gold: Mapping[int, Gold], answers: Sequence[str], path: str) -> None:
@@ -53,7 +49,7 @@ class BoxScores:
         self._sums: dict[str, dict[str, float]] = {}
 
     def add(self, inference: Inference, questions: Sequence[int], labels: Sequence[int]) -> None:
-        """Count some questions: N ids, and N labels, below 0 where there is none."""
+        """Add N questions: N ids, and N labels, negative where there is none."""
         padding = inference.positions.prior.isinf()  # N x S
         counts = (padding.size(1) - padding.sum(1)).tolist()
         found = {kind: inference.distribution(kind) for kind in KINDS}
@@ -76,14 +72,14 @@ class BoxScores:
                     sums[f"{name} {kind}"] = sums.get(f"{name} {kind}", 0.0) + value
 
     def means(self) -> dict[str, dict[str, Any]]:
-        """By kind of question: how many there were; in percent, the probability of the right box, and how
-        often it is the most probable one.
+        """Per kind of question: their number and, in percent, the mean probability of the gold box
+        ("mass") and how often it is the most probable box ("hit").
 
         Raises:
-            UserError: nothing could be compared.
+            UserError: no question has a gold box.
         """
         if not self._sums:
-            raise UserError(f"-gold {self.path}: it knows a box for none of the questions scored")
+            raise UserError(f"-gold {self.path}: it has no box for any of the questions scored")
         return {
             kind: {
                 "questions": int(sums["questions"]),
@@ -102,7 +98,7 @@ class BoxScores:
 
 def _id(path: str, key: str) -> int:
     if not key.isdecimal():
-        raise UserError(f"-gold {path}: {key!r} is no question id")
+        raise UserError(f"-gold {path}: {key!r} is not a question id")
     return int(key)
 
 
@@ -112,5 +108,5 @@ def _gold(place: str, entry: Any) -> Gold:
         raise UserError(f"{place}: expected an object with a text 'kind' and an object 'boxes'")
     for answer, box in boxes.items():
         if box is not None and (type(box) is not int or box < 0):
-            raise UserError(f"{place}: the box of {answer!r} must be a whole number from 0, or null")
+            raise UserError(f"{place}: the box of {answer!r} must be an integer from 0, or null")
     return Gold(entry["kind"], {normalise(answer): box for answer, box in boxes.items() if box is not None})
