@@ -1,6 +1,16 @@
-"""What ends a command, in one sentence."""
+"""The errors that end a command with one sentence."""
 
+import importlib.util
 import sys
+
+# Modules of optional packages -> the package that has them, and the extra of onmt-varattn that installs it.
+EXTRAS = {
+    "matplotlib": ("matplotlib", "plot"),
+    "h5py": ("h5py", "vqa"),
+    "PIL": ("pillow", "vqa"),
+    "flask": ("flask", "server"),
+    "waitress": ("waitress", "server"),
+}
 
 
 class UserError(Exception):
@@ -28,6 +38,26 @@ class StoppedError(Exception):
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
         self.signal = signal
+
+
+def require(*modules: str) -> None:
+    """Check that optional packages are installed, before long work that needs them at its end.
+
+    Args:
+        modules: names in `EXTRAS`.
+
+    Raises:
+        UserError: one is missing; the message has the command that installs it.
+    """
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise UserError(missing_extra(module))
+
+
+def missing_extra(module: str) -> str:
+    """The message for a module of `EXTRAS` that is not installed."""
+    package, extra = EXTRAS[module]
+    return f"this needs {package}, which is not installed: pip install 'onmt-varattn[{extra}]'"
 
 
 def warn(message: str) -> None:

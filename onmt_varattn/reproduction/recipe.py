@@ -12,7 +12,7 @@ import yaml
 
 from onmt_varattn.errors import UserError
 
-RECIPES = Path(__file__).parent.parent.parent / "recipes"  # of a checkout
+RECIPES = Path(__file__).parent.parent / "recipes"
 PAPERS = {"translation": "iwslt14", "vqa": "vqa2"}  # task -> whose figures of the paper stand beside ours
 
 
@@ -105,13 +105,13 @@ def find_recipe(name: str) -> Path:
     """The file of a recipe."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else RECIPES / f"{name}.yaml"
     if not path.is_file():
-        there = ", ".join(recipes()) or "none here, give a .yaml file"
+        there = ", ".join(recipes())
         raise UserError(f"there is no recipe {path}; there are: {there}")
     return path
 
 
 def recipes() -> list[str]:
-    """The names of all recipes of a checkout, by task."""
+    """The names of all recipes, by task."""
     files = (file for file in RECIPES.glob("*.yaml") if file.stem != "paper")
     tasks = {file.stem: yaml.safe_load(file.read_text("utf-8")).get("task", "") for file in files}
     return sorted(tasks, key=lambda name: (tasks[name], name))

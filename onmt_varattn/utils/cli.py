@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TextIO
 
-from onmt.utils.parse import ArgumentParser
+import configargparse
 
-from onmt_varattn.errors import FailedError, StoppedError, UserError, printable
+from onmt_varattn.errors import EXTRAS, FailedError, StoppedError, UserError, missing_extra, printable
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
@@ -32,8 +32,8 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-class Parser(ArgumentParser):
-    """OpenNMT's option parser, but an option it does not know is an error.
+class Parser(configargparse.ArgumentParser):
+    """An option parser as OpenNMT's, but an unknown option is an error.
 
     Args:
         siblings: parsers of other commands. A YAML file may serve several commands, so a key
@@ -41,8 +41,10 @@ class Parser(ArgumentParser):
         kwargs: as for `argparse.ArgumentParser`.
     """
 
-    def __init__(self, siblings: Iterable[ArgumentParser] = (), **kwargs: Any) -> None:
-        super().__init__(formatter_class=_Help, **kwargs)
+    def __init__(self, siblings: Iterable[argparse.ArgumentParser] = (), **kwargs: Any) -> None:
+        super().__init__(
+            config_file_parser_class=configargparse.YAMLConfigFileParser, formatter_class=_Help, **kwargs
+        )
         self._siblings = tuple(siblings)
 
     def error(self, message: str) -> NoReturn:
@@ -94,7 +96,7 @@ class Parser(ArgumentParser):
         return f"{place} {dash}{name}" + (f"; did you mean {dash}{near[0]}?" if near else "")
 
 
-def _option_names(parser: ArgumentParser) -> set[str]:
+def _option_names(parser: argparse.ArgumentParser) -> set[str]:
     """Every name an option can be given by, without dashes."""
     return {option.lstrip("-") for action in parser._actions for option in action.option_strings}
 
@@ -162,6 +164,11 @@ def _outcome(command: Callable[[], Any]) -> int:
         return _exit_code(stop.code)
     except UserError as error:
         print(printable(f"{program()}: error: {error}"), file=sys.stderr)
+        return USER_MISTAKE
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        print(f"{program()}: error: {missing_extra(error.name)}", file=sys.stderr)
         return USER_MISTAKE
     except FailedError as error:
         print(printable(f"{program()}: {error}"), file=sys.stderr)

@@ -5,10 +5,11 @@ import re
 import pytest
 
 from onmt_varattn.bin.analysis import align, evaluate, explore
+from onmt_varattn.bin.corpora import make_toy_corpus
 from onmt_varattn.bin.nmt import average_models, preprocess, translate
+from onmt_varattn.bin.vqa import make_scenes
 from onmt_varattn.utils import progress
 from tests.conftest import call
-from tools import make_scenes, make_toy_corpus
 
 
 @pytest.fixture

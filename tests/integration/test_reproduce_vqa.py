@@ -163,7 +163,7 @@ def test_scenes_are_drawn_prepared_trained_on_and_put_into_tables(tmp_path):
     recipe = write_recipe(
         tmp_path / "small.yaml",
         prepare=[
-            "tools/make_scenes.py -output ${output}/scenes -train_images 60 -valid_images 20 -feature_size 32",
+            "make_scenes -output ${output}/scenes -train_images 60 -valid_images 20 -feature_size 32",
             " ".join([*words, "-answer_min_frequency 2"]),
         ],
         train={

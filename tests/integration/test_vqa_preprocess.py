@@ -162,7 +162,7 @@ def test_the_files_hold_what_the_official_ones_do(scenes, run):
     assert sorted(both) == sorted(valid)
     assert len(parts["valid"]) == len(parts["test"]) == len(valid) // 2
     assert f"{len(train):,} questions read, {len(train):,} kept, left out: none" in said
-    assert "next: python tools/vqa_train.py -data out/vqa " in said
+    assert "next: onmt_vqa_train -data out/vqa " in said
 
 
 def test_what_is_left_out_is_counted_and_named(scenes, run):

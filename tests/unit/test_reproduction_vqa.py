@@ -275,14 +275,14 @@ def test_the_commands_of_a_recipe_read_what_those_before_them_wrote(name, monkey
     recipe = load_recipe(name, "out")
     *before, (script, *words) = recipe.prepare
     given = dict(itertools.pairwise(words))
-    assert script == "tools/vqa_preprocess.py"
+    assert script == "vqa_preprocess"
     assert vqa_preprocess.vqa_preprocess_parser().parse_args(words).answer_min_frequency == 9, (
         "as in the paper"
     )
     assert given["-save_data"] == recipe.train["data"] == recipe.evaluate["data"] == "out/data"
     source = "/vqa" if name == "vqa2" else "out/scenes"
     assert [command[:3] for command in before] == (
-        [] if name == "vqa2" else [["tools/make_scenes.py", "-output", source]]
+        [] if name == "vqa2" else [["make_scenes", "-output", source]]
     )
     assert {option: given[option] for option in OFFICIAL} == {
         option: f"{source}/{file}" for option, file in OFFICIAL.items()

@@ -1,6 +1,5 @@
 """The toy corpus: deterministic, split cleanly, and its gold alignments are what the grammar says."""
 
-import importlib.util
 import itertools
 import os
 import subprocess
@@ -11,22 +10,16 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
+from onmt_varattn.bin.corpora import make_toy_corpus
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.corpora.toy import corpus as toy
+from onmt_varattn.nmt.corpora.toy import lexicon
 from onmt_varattn.utils.cli import run
 
 TOOL = Path(__file__).parents[2] / "tools" / "make_toy_corpus.py"
+main = make_toy_corpus.main
 FILES = [f"{split}.{ending}" for split in ("train", "valid", "test") for ending in ("de", "en", "align")]
 CONJUNCTIONS = {"weil", "wenn", "obwohl", "während", "dass"}
-
-
-def load():
-    spec = importlib.util.spec_from_file_location("make_toy_corpus", TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-toy = load()
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +31,7 @@ def pairs():
 def corpus(tmp_path_factory):
     """The nine files of a small corpus, as lists of split lines."""
     directory = tmp_path_factory.mktemp("toy")
-    toy.main(["-output", str(directory), "-train", "300", "-valid", "40", "-test", "50"])
+    main(["-output", str(directory), "-train", "300", "-valid", "40", "-test", "50"])
     assert sorted(os.listdir(directory)) == sorted(FILES)
     return {
         name: [line.split() for line in (directory / name).read_text(encoding="utf-8").splitlines()]
@@ -52,7 +45,7 @@ def linked(pair, i):
 
 
 def nouns():
-    return toy.PEOPLE + toy.THINGS + toy.PLACES + toy.COMPOUNDS + toy.AMBIGUOUS
+    return lexicon.PEOPLE + lexicon.THINGS + lexicon.PLACES + lexicon.COMPOUNDS + lexicon.AMBIGUOUS
 
 
 def numbers_and_genders():
@@ -96,7 +89,7 @@ def test_no_source_sentence_occurs_twice(corpus):
 
 
 def test_held_out_sentences_do_not_depend_on_the_size_of_train(corpus, tmp_path):
-    toy.main(["-output", str(tmp_path), "-train", "7", "-valid", "40", "-test", "50"])
+    main(["-output", str(tmp_path), "-train", "7", "-valid", "40", "-test", "50"])
     for name in ("valid.de", "test.en", "test.align"):
         lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
         assert [line.split() for line in lines] == corpus[name]
@@ -132,7 +125,7 @@ def test_lengths(pairs):
 
 
 def test_german_verb_forms():
-    verbs = {verb.particle + verb.infinitive: verb for table in toy.VERBS.values() for verb in table}
+    verbs = {verb.particle + verb.infinitive: verb for table in lexicon.VERBS.values() for verb in table}
     expected = {
         "machen": ["mache", "machst", "macht", "machen", "macht"],
         "sehen": ["sehe", "siehst", "sieht", "sehen", "seht"],
@@ -146,7 +139,7 @@ def test_german_verb_forms():
 
 
 def test_english_regular_forms():
-    verbs = {verb.en: verb for table in toy.VERBS.values() for verb in table}
+    verbs = {verb.en: verb for table in lexicon.VERBS.values() for verb in table}
     assert (verbs["carry"].past, verbs["love"].past, verbs["open"].en_participle) == (
         "carried",
         "loved",
@@ -211,11 +204,11 @@ def test_the_particle_stays_with_a_verb_that_stands_last(pairs):
 
 def test_compounds_link_to_every_one_of_their_english_words(pairs):
     compounds = defaultdict(set)
-    for noun in toy.COMPOUNDS:  # "schlüssel" is its own plural
+    for noun in lexicon.COMPOUNDS:  # "schlüssel" is its own plural
         compounds[noun.de].add(noun.en)
         compounds[noun.plural].add(noun.en_plural)
     assert compounds["apfelbaum"] == {"apple tree"}
-    assert len(toy.COMPOUNDS) == 144
+    assert len(lexicon.COMPOUNDS) == 144
     seen = set()
     for pair in pairs:
         for i, word in enumerate(pair.source):
@@ -249,7 +242,7 @@ def test_subordinate_clauses_end_in_a_verb_that_english_has_after_the_subject(pa
 
 
 def test_participles_and_infinitives_stand_last(pairs):
-    participles = {v.particle + v.participle: v for table in toy.VERBS.values() for v in table}
+    participles = {v.particle + v.participle: v for table in lexicon.VERBS.values() for v in table}
     found = 0
     for pair in pairs:
         if "," in pair.source or pair.source[-2] not in participles or "gestern" in pair.source:
@@ -274,7 +267,7 @@ def test_with_gestern_both_words_of_the_perfect_are_the_one_english_past(pairs):
 
 def test_ambiguous_nouns_have_both_translations_the_first_more_often():
     counts = defaultdict(lambda: defaultdict(int))
-    meanings = {noun.de: noun.en.split("/") for noun in toy.AMBIGUOUS}
+    meanings = {noun.de: noun.en.split("/") for noun in lexicon.AMBIGUOUS}
     for pair in toy.generate(10000, seed=2):
         for i, word in enumerate(pair.source):
             if word in meanings:
@@ -288,7 +281,7 @@ def test_ambiguous_nouns_have_both_translations_the_first_more_often():
 
 
 def test_likely_takes_the_frequent_option_of_every_free_choice(pairs):
-    rare = {noun.en.split("/")[1] for noun in toy.AMBIGUOUS}
+    rare = {noun.en.split("/")[1] for noun in lexicon.AMBIGUOUS}
     times = {"today", "tomorrow", "now", "yesterday"}
     for pair in pairs:
         assert not rare & set(pair.likely)
@@ -299,7 +292,7 @@ def test_likely_takes_the_frequent_option_of_every_free_choice(pairs):
 
 def test_coordinated_nouns_are_swapped_in_some_targets_and_never_in_likely(pairs):
     swapped, count = 0, 0
-    english = {noun.de: noun.en for noun in toy.PEOPLE if noun.de != noun.plural}
+    english = {noun.de: noun.en for noun in lexicon.PEOPLE if noun.de != noun.plural}
     for pair in pairs:
         if pair.source[0] not in ("der", "die", "das") or pair.source[2] != "und":
             continue
@@ -338,7 +331,7 @@ def test_articles_at_the_start_are_nominative(pairs):
 
 
 def test_adjective_endings_after_ein(pairs):
-    adjectives = {adjective for adjective, _ in toy.ADJECTIVES}
+    adjectives = {adjective for adjective, _ in lexicon.ADJECTIVES}
     forms, seen = numbers_and_genders(), set()
     for pair in pairs:
         for article, adjective, noun in zip(pair.source, pair.source[1:], pair.source[2:], strict=False):
@@ -356,7 +349,7 @@ def test_subjects_agree_with_their_verbs_in_both_languages(pairs):
     seen = set()
     for pair in pairs:
         for (de, en), (verb, be) in agreement.items():
-            if pair.source[0] == de and pair.source[1] in {form for form, _ in toy.BE}:
+            if pair.source[0] == de and pair.source[1] in {form for form, _ in lexicon.BE}:
                 assert pair.source[1] == verb
                 assert linked(pair, 0) == [en]
                 assert linked(pair, 1) == [be]
@@ -424,7 +417,7 @@ def test_generate_refuses_sizes_out_of_range(size):
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, options, message):
     output = tmp_path / "toy"
     with pytest.raises(SystemExit) as stopped:
-        run(lambda: toy.main(["-output", str(output), *options]))
+        run(lambda: main(["-output", str(output), *options]))
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert message in error
@@ -435,7 +428,7 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, options, messag
 def test_an_output_that_cannot_be_a_directory_is_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     with pytest.raises(SystemExit) as stopped:
-        run(lambda: toy.main(["-output", str(tmp_path / "file"), "-train", "5", "-valid", "1", "-test", "1"]))
+        run(lambda: main(["-output", str(tmp_path / "file"), "-train", "5", "-valid", "1", "-test", "1"]))
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert str(tmp_path / "file") in error
@@ -452,7 +445,7 @@ def test_a_failure_half_way_leaves_no_file(tmp_path):
 
 
 def test_summary_counts(capsys, tmp_path):
-    toy.main(["-output", str(tmp_path), "-train", "30", "-valid", "4", "-test", "6"])
+    main(["-output", str(tmp_path), "-train", "30", "-valid", "4", "-test", "6"])
     printed = capsys.readouterr().out
     drawn = toy.generate(40, seed=1)
     words = [word for pair in drawn for word in pair.target]

@@ -6,11 +6,11 @@ import json
 import os
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from onmt_varattn.bin.vqa import make_scenes
 from onmt_varattn.errors import UserError
 from onmt_varattn.vqa.scenes import Settings, files, write_scenes
 from onmt_varattn.vqa.scenes.pictures import outline
@@ -506,20 +506,11 @@ def full(*_):
     raise OSError(28, "No space left on device")
 
 
-def load_tool():
-    import importlib.util
-
-    path = Path(__file__).parents[2] / "tools" / "make_scenes.py"
-    spec = importlib.util.spec_from_file_location("make_scenes", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_command_hands_its_options_on_and_prints_a_summary(tmp_path, capsys):
     options = "-train_images 6 -valid_images 2 -questions_per_image 3 -feature_size 40 -feature_noise 0.1"
-    tool = load_tool()
-    tool.main([*f"-output {tmp_path / 'command'} {options} -boxes 9 11 -seed 5 -draw_images 1".split()])
+    make_scenes.main(
+        [*f"-output {tmp_path / 'command'} {options} -boxes 9 11 -seed 5 -draw_images 1".split()]
+    )
     settings = Settings(6, 2, 3, feature_size=40, feature_noise=0.1, boxes=(9, 11), seed=5, draw_images=1)
     corpus = write_scenes(settings, str(tmp_path / "function"))
     assert contents(tmp_path / "command") == contents(tmp_path / "function")
@@ -535,9 +526,8 @@ def test_the_command_hands_its_options_on_and_prints_a_summary(tmp_path, capsys)
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, options):
     from onmt_varattn.utils.cli import run
 
-    tool = load_tool()
     with pytest.raises(SystemExit) as stopped:
-        run(lambda: tool.main(["-output", str(tmp_path / "scenes"), *options]))
+        run(lambda: make_scenes.main(["-output", str(tmp_path / "scenes"), *options]))
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert options[0] in error

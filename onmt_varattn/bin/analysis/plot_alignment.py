@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import UserError, require
 from onmt_varattn.training.opts import adder, nonfinite_opt
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.files import check_writable, read_lines
@@ -121,6 +121,7 @@ def check_outputs(outputs: Sequence[str], inputs: Sequence[str]) -> None:
     """Each can be written, in a format known by its ending, and is no input."""
     from onmt_varattn.analysis.figures import ending_of
 
+    require("matplotlib")
     for path in outputs:
         ending_of(path)
         if os.path.realpath(path) in map(os.path.realpath, inputs):

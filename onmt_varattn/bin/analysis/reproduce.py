@@ -1,4 +1,4 @@
-"""tools/reproduce.py: the paper's tables, from data to Markdown."""
+"""onmt_reproduce: the paper's tables, from data to Markdown."""
 
 import shlex
 import shutil
@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onmt_varattn.errors import UserError
-from onmt_varattn.reproduction.recipe import RECIPES, Recipe, load_paper, load_recipe
+from onmt_varattn.errors import UserError, require
+from onmt_varattn.reproduction.recipe import Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import write
 from onmt_varattn.reproduction.runs import Run, as_words
 from onmt_varattn.reproduction.schedule import Schedule, environment, estimate, only_one
 from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils import pages
 from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.commands import COMMANDS, find_command
 from onmt_varattn.utils.files import check_writable
 
 
 def reproduce_parser() -> Parser:
-    """All options of tools/reproduce.py."""
+    """All options of onmt_reproduce."""
     parser = Parser(
         description="Prepare data, train and evaluate every row of the paper's tables, and write them. "
         "It can be stopped and run again: what is finished is kept, a running row goes on."
@@ -77,6 +78,7 @@ def reproduce(opt: Any) -> None:
         print("\n".join(command_lines(recipe, runs)), flush=True)
         print(estimate(runs, opt.jobs or recipe.jobs), file=sys.stderr)
         return
+    require("matplotlib")
     check_writable(str(output / "tables.md"))
     with only_one(output) as lock:
         for one in runs:
@@ -122,13 +124,19 @@ def check_commands(recipe: Recipe, runs: Sequence[Run], here: bool) -> None:
 
 def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
     """All that would be run, as one would type it."""
-    lines = [
-        f"python {shlex.join([str(RECIPES.parent / script), *words])}" for script, *words in recipe.prepare
-    ]
+    lines = [f"python {shlex.join(_preparation(command)[1:])}" for command in recipe.prepare]
     for one in runs:
         for _, *words in (one.training(), one.evaluation()):
             lines.append(f"python {shlex.join(words)}")
     return lines
+
+
+def _preparation(command: Sequence[str]) -> list[str]:
+    """The process of a `prepare` command: one of `onmt_varattn` (NAME or tools/NAME.py) or a script."""
+    name, *words = command
+    if name.endswith(".py") and Path(name).stem not in {known.name for known in COMMANDS}:
+        return [sys.executable, name, *words]
+    return [sys.executable, "-m", "onmt_varattn", find_command(Path(name).stem).name, *words]
 
 
 def prepare(recipe: Recipe, output: Path) -> None:
@@ -139,8 +147,7 @@ def prepare(recipe: Recipe, output: Path) -> None:
         return
     for command in recipe.prepare:
         print(f"$ {shlex.join(command)}", flush=True)
-        script, *words = command
-        result = subprocess.run([sys.executable, RECIPES.parent / script, *words], check=False)
+        result = subprocess.run(_preparation(command), check=False)
         if result.returncode:
             sys.exit(result.returncode)
     done.write_text(commands, "utf-8")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import onmt_varattn
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import UserError, require
 from onmt_varattn.training.allocator import keep_freed_memory
 from onmt_varattn.training.opts import nonfinite_opt
 from onmt_varattn.utils.cli import Parser, run
@@ -46,7 +46,7 @@ def vqa_evaluate_parser() -> Parser:
         default=[0, 1, 2, 5],
         help="Mix the K most probable boxes, for each of these K. 0: all, which is done in any case.",
     )
-    add("gold", help="Compare boxes with this file's, such as the gold.json of tools/make_scenes.py.")
+    add("gold", help="Compare boxes with this file's, such as the gold.json of onmt_make_scenes.")
     add("json", help="Write all numbers to this file, too.")
     add("predictions", help="Write the answers in the official format of results here (for one model).")
     add("batch_size", type=int, default=128, help="Questions at a time.")
@@ -128,6 +128,7 @@ def check_drawing(opt: Any) -> None:
     """Refuse a picture that could not be drawn, before the model is asked."""
     from onmt_varattn.vqa.drawing import ending_of, read_image
 
+    require("matplotlib", "PIL")
     ending_of(opt.draw)
     if opt.image:
         read_image(opt.image)

@@ -116,7 +116,7 @@ def preprocess(opt: Any) -> None:
         "answers",
         f"words: {len(words.words):,}",
         f"written: {' '.join([*paths, features])}",
-        f"next: python tools/vqa_train.py -data {prefix} -attention variational -save_model {model}",
+        f"next: onmt_vqa_train -data {prefix} -attention variational -save_model {model}",
         sep="\n",
     )
 

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 
 from onmt_varattn.errors import UserError, reason
 from onmt_varattn.vqa.features.arrays import HEIGHTS, WIDTHS, Arrays, FlatFile, image_id, read_image
 from onmt_varattn.vqa.features.regions import FeatureFile, IndexedFile, LeftOut, Regions
+
+if TYPE_CHECKING:
+    import h5py
 
 MAX_CHUNK = 1 << 30  # bytes that are decompressed at once
 CACHE = 1 << 26  # bytes of each dataset: a compressed chunk of many images is decompressed once
@@ -22,6 +24,8 @@ def open_hdf5(path: str) -> FeatureFile:
     Raises:
         UserError: it is not a complete HDF5 file, or has another layout.
     """
+    import h5py
+
     with _opened(path) as file:
         names = _own(file, path)
         grouped = len(names) > 0 and all(file.get(name, getclass=True) is h5py.Group for name in names)
@@ -36,8 +40,10 @@ def open_datasets(path: str) -> Iterator[Arrays]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[h5py.File]:
+def _opened(path: str) -> "Iterator[h5py.File]":
     """An HDF5 file; any failure of the library to read it is a `UserError`."""
+    import h5py
+
     try:
         with h5py.File(path, "r", rdcc_nbytes=CACHE) as file:
             yield file
@@ -57,11 +63,11 @@ class GroupedHdf5(IndexedFile):
         super().__init__(path, [image_id(name, path) for name in names])
         self._names = names
 
-    def open(self) -> AbstractContextManager[h5py.File]:
+    def open(self) -> "AbstractContextManager[h5py.File]":
         """The file."""
         return _opened(self.path)
 
-    def read(self, opened: h5py.File, number: int) -> Regions | LeftOut:
+    def read(self, opened: "h5py.File", number: int) -> Regions | LeftOut:
         """Read one group."""
         place = f"{self.path}, group {self._names[number]}"
         group = opened[self._names[number]]
@@ -70,12 +76,14 @@ class GroupedHdf5(IndexedFile):
         return read_image(arrays | _datasets(group, place), self.images[number], place)
 
 
-def _own(group: h5py.Group, place: str) -> list[str]:
+def _own(group: "h5py.Group", place: str) -> list[str]:
     """The names in a group.
 
     Raises:
         UserError: one of them is a link, which may lead to another file.
     """
+    import h5py
+
     names = list(group)
     for name in names:
         if type(group.get(name, getlink=True)) is not h5py.HardLink:
@@ -83,12 +91,14 @@ def _own(group: h5py.Group, place: str) -> list[str]:
     return names
 
 
-def _datasets(group: h5py.Group, place: str) -> dict[str, h5py.Dataset]:
+def _datasets(group: "h5py.Group", place: str) -> "dict[str, h5py.Dataset]":
     """The datasets of a group.
 
     Raises:
         UserError: one is stored in another file, or in chunks that would fill the memory.
     """
+    import h5py
+
     found = {name: group[name] for name in _own(group, place)}
     found = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
     for name, item in found.items():
