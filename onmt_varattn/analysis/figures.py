@@ -118,17 +118,27 @@ def plot(panels: Sequence[Panel], paths: Sequence[str]) -> str:
     Returns:
         The characters that no installed font has, which are drawn as boxes.
     """
+    for path in paths:
+        ending_of(path)
+    figure, missing = draw(panels)
+    for path in paths:
+        save(figure, path)
+    return missing
+
+
+def save(figure: Any, path: str) -> None:
+    """Write a Matplotlib figure to a file; the extension (.png, .svg, .pdf) determines the format.
+
+    Raises:
+        FailedError: the file cannot be written; the message names where the picture is instead.
+    """
     import matplotlib
 
-    endings = [ending_of(path) for path in paths]
-    figure, missing = draw(panels)
+    ending, picture = ending_of(path), io.BytesIO()
     with matplotlib.rc_context(RC), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # told once, by what is returned
-        for path, ending in zip(paths, endings, strict=True):
-            picture = io.BytesIO()
-            figure.savefig(picture, dpi=150, format=ending[1:], metadata=FORMATS[ending])
-            write_result(path, picture.getvalue())
-    return missing
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(picture, dpi=150, format=ending[1:], metadata=FORMATS[ending])
+    write_result(path, picture.getvalue())
 
 
 def ending_of(path: str) -> str:

@@ -1,33 +1,23 @@
-"""Pictures of where a model looks: the boxes of an image, drawn the stronger the likelier they are."""
+"""Pictures of attention over image regions: line width and opacity of a box show its probability."""
 
 import math
-import os
 import textwrap
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import atomic_write
+from onmt_varattn.analysis.figures import INK, ending_of, save
+from onmt_varattn.errors import UserError, reason
 from onmt_varattn.vqa.features.regions import Regions
 
-PRIOR, POSTERIOR, INK, FRAME = "#d55e00", "#0072b2", "#222222", "#b5bac2"  # told apart by the colour-blind
-FORMATS = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None, "Producer": None},
-}
-"""Endings, with the metadata left out so that the same picture is the same file."""
-
-RC = {"svg.fonttype": "none", "svg.hashsalt": "onmt_varattn", "pdf.fonttype": 42}  # text stays text
-COLUMNS, PANEL_WIDTH, FONT, GAP = 3, 3.4, 9.0, 0.12  # panels in a row; inches; points; inches
+PRIOR, POSTERIOR, FRAME = "#d55e00", "#0072b2", "#b5bac2"  # colour-blind safe
+COLUMNS, PANEL_WIDTH, FONT, GAP = 3, 3.4, 9.0, 0.12  # panels per row; inches; points; inches
 LINE = 1.5 * FONT / 72  # inches
-WIDEST = 4.5  # points, of a box with all the probability
-FAINTEST = 0.005  # probability below which only the grey outline of a box is drawn
-LABELLED, LEAST_LABELLED = 3, 0.05  # boxes of a panel with their probability, and the least of these
+WIDEST = 4.5  # line width of a box with probability 1, in points
+FAINTEST = 0.005  # minimum probability for more than the grey outline of a box
+LABELLED, LEAST_LABELLED = 3, 0.05  # maximum number of labelled boxes per panel, minimum probability
 KEY = (0.05, 0.25, 0.5, 1.0)
 
 
@@ -39,50 +29,29 @@ def draw_answers(
     panels: Mapping[str, np.ndarray],
     image: str | None = None,
 ) -> None:
-    """Draw a panel a distribution: boxes whose lines are the wider and less transparent the likelier.
+    """Draw one panel per distribution over the boxes of an image.
 
     Args:
-        path: of the picture; its ending (.png, .svg, .pdf) tells the format.
-        question: goes above all.
-        regions: of the image, S boxes.
-        answers: with their probabilities, go below the question.
+        path: path of the picture; its extension (.png, .svg, .pdf) determines the format.
+        question: heading.
+        regions: the S boxes of the image.
+        answers: answers with their probabilities, printed below the question.
         panels: distributions by title, S probabilities each; the first is the prior.
-        image: file of the image; without it the boxes are in an empty frame.
+        image: path of the image; without it the boxes are drawn in an empty frame.
 
     Raises:
-        UserError: the image cannot be read, or the ending is not known.
+        UserError: the image cannot be read, or the extension is unknown.
+        FailedError: the picture cannot be written.
     """
-    import matplotlib
-
-    ending = ending_of(path)
-    picture = None if image is None else read_image(image)
-    with matplotlib.rc_context(RC), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        figure = _figure(question, regions, answers, panels, picture)
-        try:
-            with atomic_write(path, "wb") as file:
-                figure.savefig(file, dpi=150, format=ending[1:], metadata=FORMATS[ending])
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def ending_of(path: str) -> str:
-    """The ending of a picture's name.
-
-    Raises:
-        UserError: it is not one of `FORMATS`.
-    """
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in FORMATS:
-        raise UserError(f"{path}: the ending tells a picture's format; use {', '.join(FORMATS)}")
-    return ending
+    ending_of(path)
+    save(_figure(question, regions, answers, panels, None if image is None else read_image(image)), path)
 
 
 def read_image(path: str) -> np.ndarray:
-    """An image as height x width x 3 bytes.
+    """An RGB image as height x width x 3 bytes.
 
     Raises:
-        UserError: it is none, or damaged.
+        UserError: the file is not an image, or damaged.
     """
     from PIL import Image
 
@@ -90,12 +59,11 @@ def read_image(path: str) -> np.ndarray:
         with Image.open(path) as image:
             return np.asarray(image.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise UserError(f"{path}: no image that can be read: {reason}") from None
+        raise UserError(f"{path}: not a readable image: {reason(error)}") from None
 
 
 def strength(probability: float) -> float:
-    """How much of the full width and opacity a line has: the root, so that little is still seen."""
+    """Fraction of the full line width and opacity: the square root, so that small values are visible."""
     return math.sqrt(min(max(probability, 0.0), 1.0))
 
 
@@ -106,7 +74,7 @@ def _figure(
     panels: Mapping[str, np.ndarray],
     picture: np.ndarray | None,
 ) -> Any:
-    """Text above, rows of panels, and the key to the lines below."""
+    """Text at the top, rows of panels, and the legend of line widths at the bottom."""
     from matplotlib.figure import Figure
 
     height, width = picture.shape[:2] if picture is not None else (regions.height, regions.width)
@@ -114,12 +82,12 @@ def _figure(
     columns = -(-len(panels) // rows)
     panel = PANEL_WIDTH * min(max(height / max(width, 1), 0.25), 2.0)  # inches
     across = GAP + columns * (PANEL_WIDTH + GAP)
-    told = ", ".join(
+    summary = ", ".join(
         f"{answer} {100 * probability:.0f}%".replace(" ", "\N{NO-BREAK SPACE}")
         for answer, probability in answers
     )
     texts = [(line, "bold") for line in _wrapped(question, across)]
-    texts += [(line, "normal") for line in _wrapped(told, across)]
+    texts += [(line, "normal") for line in _wrapped(summary, across)]
     total = len(texts) * LINE + rows * (panel + LINE) + 2 * GAP + LINE
     figure = Figure(figsize=(across, total))
     for number, (line, weight) in enumerate(texts):
@@ -144,7 +112,7 @@ def _panel(
     colour: str,
     picture: np.ndarray | None,
 ) -> None:
-    """One distribution over the boxes, in the image's pixels; the strongest boxes come last, on top."""
+    """One distribution over the boxes, in pixels of the image; the most probable boxes are on top."""
     from matplotlib.patches import Rectangle
 
     if distribution.shape != (len(regions.boxes),):
@@ -166,14 +134,17 @@ def _panel(
         probability = float(distribution[s])
         if probability >= FAINTEST:
             strong = strength(probability)
-            for edge, extra in (("white", 2 * strong), (colour, 0.0)):  # the rim stands out from any picture
+            for edge, extra in (
+                ("white", 2 * strong),
+                (colour, 0.0),
+            ):  # a white rim is visible on any picture
                 axes.add_patch(box(edgecolor=edge, linewidth=WIDEST * strong + extra, alpha=strong))
         if rank >= len(order) - LABELLED and probability >= LEAST_LABELLED:
             _label(axes, probability, (left, top), colour)
 
 
 def _label(axes: Any, probability: float, corner: tuple[float, float], colour: str) -> None:
-    """A box's probability, in its upper left corner and inside the panel."""
+    """The probability of a box, in its upper left corner and inside the panel."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     x = min(max(corner[0], left), right - 0.13 * (right - left))
     y = min(max(corner[1], top), bottom - 0.06 * (bottom - top))
@@ -184,7 +155,7 @@ def _label(axes: Any, probability: float, corner: tuple[float, float], colour: s
 
 
 def _key(axes: Any, across: float) -> None:
-    """Which line stands for which probability."""
+    """Legend: line widths by probability."""
     axes.set(xlim=(0, across), ylim=(0, 1))
     axes.axis("off")
     for number, probability in enumerate(KEY):
@@ -195,10 +166,10 @@ def _key(axes: Any, across: float) -> None:
 
 
 def _wrapped(text: str, across: float) -> list[str]:
-    """Lines of a text that are no wider than the figure."""
+    """Lines of a text that fit into the figure."""
     return textwrap.wrap(text, _characters(across - 2 * GAP))
 
 
 def _characters(inches: float) -> int:
-    """How many fit: one takes about six tenths of its height, and in bold a little more."""
+    """Number of characters that fit: in bold, one is about 0.65 times as wide as the font size."""
     return int(inches * 72 / (0.65 * FONT))

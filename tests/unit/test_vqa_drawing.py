@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from onmt_varattn.errors import UserError
+from onmt_varattn.errors import FailedError, UserError
 from onmt_varattn.vqa.drawing import FRAME, POSTERIOR, PRIOR, _figure, draw_answers
 from onmt_varattn.vqa.features.regions import Regions
 
@@ -141,7 +141,7 @@ def test_images_that_cannot_be_read(tmp_path):
     Image.fromarray(np.zeros((90, 90, 3), np.uint8)).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:60])
     for name in ("a.jpg", "cut.png", "none.png"):
-        with pytest.raises(UserError, match=rf"{name}: no image that can be read: \w+"):
+        with pytest.raises(UserError, match=rf"{name}: not a readable image: \w+"):
             draw_answers(str(tmp_path / "out.png"), "?", REGIONS, ANSWERS, PANELS, str(tmp_path / name))
     assert not (tmp_path / "out.png").exists()
 
@@ -153,7 +153,7 @@ def test_another_ending_is_refused_before_reading():
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="cannot be written: "):
+    with pytest.raises(FailedError, match="cannot be written: "):
         draw_answers(str(tmp_path / "file" / "a.png"), "?", REGIONS, ANSWERS, PANELS)
 
 

@@ -126,7 +126,8 @@ def evaluate(opt: Any) -> None:
 
 def check_drawing(opt: Any) -> None:
     """Refuse a picture that could not be drawn, before the model is asked."""
-    from onmt_varattn.vqa.drawing import ending_of, read_image
+    from onmt_varattn.analysis.figures import ending_of
+    from onmt_varattn.vqa.drawing import read_image
 
     require("matplotlib", "PIL")
     ending_of(opt.draw)
