@@ -287,7 +287,9 @@ def test_hover_and_focus_show_the_models_numbers(page, report, variational):
         assert where.startswith(f"{sentence['source'][column]} → {sentence['target'][row]}")
         assert text(page, "#v-hq") == f"{sentence['entropy']['q'][row]:.3f}"
         assert ("K-max" in where) == (column in sentence["kmax"][row])
-    find(page, "td.z[data-j='4'][data-i='1']").click()
+    cell = find(page, "td.z[data-j='4'][data-i='1']")
+    page.execute_script("arguments[0].scrollIntoView()", cell)  # the strip may be above it
+    cell.click()
     for keys, at in ((["ARROW_RIGHT"], (4, 2)), (["ARROW_DOWN"], (5, 2)), (["END"], (5, len(sentence["source"]) - 1)),
                      (["HOME", "ARROW_LEFT"], (5, 0)), (["ARROW_UP"] * 5, (0, 0))):  # fmt: skip
         press(page, *keys)
@@ -395,6 +397,64 @@ def test_nothing_sticks_out_of_the_window(page, width):
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def long_page(report, path, tokens):
+    """The small report with another first sentence: as many source tokens as given, then NULL."""
+    html = (report.parent / "small.html").read_text("utf-8")
+    data = data_of(report.parent / "small.html")
+    first = data["sentences"][0]
+    columns, rows = tokens + 1, len(first["target"])
+    first["source"] = [f"token{i}" for i in range(tokens)] + ["NULL"]
+    first["probs"] = {kind: [1000 // columns] * (columns * rows) for kind in first["probs"]}
+    first["l"] = [100] * (columns * rows)
+    data["null"] = True
+    packed = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    changed = re.sub(
+        r'(id="data">).*?(</script>)', lambda found: found[1] + packed + found[2], html, flags=re.DOTALL
+    )
+    path.write_text(changed, "utf-8")
+    return f"file://{path}"
+
+
+BOXES = """
+    const box = document.querySelector(".scroll"), rect = element => element.getBoundingClientRect();
+    box.scrollTo(...arguments);
+    const inside = element => rect(element).left >= rect(box).left - 1 &&
+        rect(element).right <= rect(box).left + box.clientWidth + 1 && rect(element).top >= rect(box).top - 1;
+    return {
+        overflow: box.scrollWidth - box.clientWidth, bottom: rect(box).bottom, window: innerHeight,
+        columns: [...box.querySelectorAll("thead th")].map(inside),
+        rows: [...box.querySelectorAll("tbody th")].map(label => rect(label).left - rect(box).left),
+        cell: rect(box.querySelector("td.z")).width,
+        nulls: [...box.querySelectorAll("thead .null")].map(label => label.textContent),
+    };
+"""
+
+
+@pytest.mark.parametrize(("tokens", "fits"), [(12, True), (29, True), (30, True), (80, False)])
+def test_a_long_source_can_be_read_at_1300_pixels(chromium, report, tmp_path, tokens, fits):
+    """All columns fit, or scroll in a box in sight below and beside their labels; NULL is the last column."""
+    metrics = {"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        chromium.get("about:blank")
+        chromium.get(long_page(report, tmp_path / "long.html", tokens))
+        first = chromium.execute_script(BOXES, 0, 0)
+        last = chromium.execute_script(BOXES, 1e6, 1e6)
+        corner = chromium.find_elements("css selector", "td.z")[-1]
+        chromium.execute_script("arguments[0].scrollIntoView({block: 'nearest'})", corner)
+        assert chromium.execute_script(SEEN, corner)
+    finally:
+        chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert (first["overflow"] <= 0) == fits == all(first["columns"])
+    assert first["columns"][0]
+    assert last["columns"][-1], "log p(y), after scrolling to the right end"
+    assert last["columns"][tokens], "NULL"
+    assert fits or first["bottom"] <= first["window"], "the horizontal scroll bar is in sight"
+    assert max(last["rows"]) < 10, "row labels do not scroll away"
+    assert first["cell"] >= 15
+    assert first["nulls"] == ["NULL"]
 
 
 def test_light_and_dark(page):
