@@ -1,20 +1,23 @@
 """Translation from Python."""
 
 import os
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from onmt_varattn.analysis.attention import Attention, by_words
+from onmt_varattn.analysis.reading import Reading, Sentence
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.plugin import register
-from onmt_varattn.nmt.text.processing import Sentence, TextProcessing, TextSide
-from onmt_varattn.training.opts import check_translate
-
-if TYPE_CHECKING:
-    from onmt_varattn.nmt.model.reading import Reading
+from onmt_varattn.latent import Mixture
+from onmt_varattn.nmt.model.building import AlignmentModel, choose_mixture
+from onmt_varattn.nmt.model.decoder import has_null, with_null
+from onmt_varattn.nmt.model.reading import Reader
+from onmt_varattn.nmt.parsers import translate_options
+from onmt_varattn.nmt.search.loading import Loaded
+from onmt_varattn.nmt.text.processing import TextProcessing, TextSide
 
 
 class Model:
@@ -30,16 +33,13 @@ class Model:
     """
 
     def __init__(self, *models: str | os.PathLike[str], **options: Any) -> None:
-        register()
-        import onmt.decoders.ensemble
-        import onmt.model_builder
-
         if not models:
             raise UserError("no model to load: give the path of a checkpoint")
         self._models, self._options = [os.fspath(model) for model in models], options
-        opt = self._parse(options)
-        loader = onmt.model_builder if len(models) == 1 else onmt.decoders.ensemble
-        self.fields, self.model, self.model_opt = loader.load_test_model(opt)
+        self._loaded = Loaded.from_opt(self._parse(options))
+        self.fields = self._loaded.fields
+        self.model: Any = self._loaded.model
+        self.model_opt = self._loaded.model_opt
         saved = getattr(self.model_opt, "text_processing", None)
         self.processing = TextProcessing(TextSide(), TextSide())
         if saved:
@@ -59,12 +59,9 @@ class Model:
         """
         if isinstance(sentences, str):
             raise TypeError("translate() takes a list of sentences, not one string")
-        from onmt_varattn.nmt.model.building import choose_mixture
-        from onmt_varattn.nmt.search.translator import searcher
-
         opt = self._parse({**self._options, **options})
         choose_mixture(self.model, opt)
-        translator = searcher(self.model, self.fields, opt, self.model_opt)
+        translator = self._loaded.translator(opt)
         scores, translations = translator.translate(
             list(sentences), batch_size=opt.batch_size, batch_type=opt.batch_type
         )
@@ -84,8 +81,6 @@ class Model:
     @property
     def kinds(self) -> list[str]:
         """The distributions over alignments that this model has, for `attention`."""
-        from onmt_varattn.nmt.model.building import AlignmentModel
-
         if not isinstance(self.model, AlignmentModel):
             return ["prior"]
         has_posterior = self.model.posterior is not None or self.model.has_flat_posterior
@@ -95,9 +90,12 @@ class Model:
     @property
     def null(self) -> bool:
         """Whether its alignments have a NULL position, the last one; of an ensemble, those of any model."""
-        from onmt_varattn.nmt.model.decoder import has_null
-
         return has_null(self.model.decoder)
+
+    @property
+    def mixture(self) -> Mixture:
+        """The mixture over alignments that the model decodes with by default."""
+        return self.model.decoder.attention.objective.mixture()
 
     def attention(self, source: str, target: str, kind: str = "prior") -> Attention:
         """A distribution over alignments for each word of a translation.
@@ -147,15 +145,17 @@ class Model:
             raise UserError("attention needs a source and a target of at least one word")
         return both
 
-    def read(self, pairs: Sequence[tuple[Sentence, Sentence]], batch_size: int = 32) -> "Iterator[Reading]":
+    def pieces(self, source: Sentence, target: Sentence) -> tuple[list[str], list[str]]:
+        """The tokens of a pair for display, with the target's end of sentence."""
+        end = self.fields["tgt"].base_field.eos_token
+        return self.processing.src.pieces(source), [*self.processing.tgt.pieces(target), end]
+
+    def read(self, pairs: Sequence[tuple[Sentence, Sentence]], batch_size: int = 32) -> Iterator[Reading]:
         """Run the model over pairs, in batches of like length.
 
         Raises:
             UserError: this is an ensemble, or not a model trained with -attention.
         """
-        from onmt_varattn.nmt.model.building import AlignmentModel
-        from onmt_varattn.nmt.model.reading import Reader
-
         if not isinstance(self.model, AlignmentModel):
             raise UserError(f"{self.name}: not a single model trained with -attention")
         if len(list(self.fields["src"])) > 1:
@@ -169,8 +169,6 @@ class Model:
         Raises:
             UserError: says why, and what would work.
         """
-        from onmt_varattn.nmt.model.building import AlignmentModel
-
         for kind in kinds:
             if kind in self.kinds:
                 continue
@@ -194,8 +192,6 @@ class Model:
         self, pairs: Sequence[tuple[Sentence, Sentence]], kinds: Sequence[str]
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """p(z), q(z) or p(z | x, y) for each target token: T x S, or T x (S + 1) with NULL."""
-        from onmt_varattn.nmt.model.building import AlignmentModel
-
         if not isinstance(self.model, AlignmentModel):
             for i, pair in enumerate(pairs):
                 yield i, {"prior": self._stock_attention(*pair)}
@@ -207,8 +203,6 @@ class Model:
 
     def _stock_attention(self, source: Sentence, target: Sentence) -> Tensor:
         """The attention of a decoder of OpenNMT's own, or of an ensemble: T x S, or T x (S + 1) with NULL."""
-        from onmt_varattn.nmt.model.decoder import with_null
-
         fields = [self.fields[side].base_field for side in ("src", "tgt")]
         device = next(self.model.parameters()).device
         src, tgt = (
@@ -223,41 +217,10 @@ class Model:
         found = attention["std"][: len(target.tokens), 0].cpu()
         return with_null(found) if self.null else found
 
-    def _parse(self, options: dict[str, Any]) -> Any:
+    def _parse(self, options: dict[str, Any]) -> Namespace:
         for name in ("model", "src", "tgt", "output", "src_feats", "report_align", "dump_attention"):
             if name in options:
                 raise UserError(
                     f"'{name}' is for the command line; translate() takes sentences and returns them"
                 )
-        return parse_options(self._models, options)
-
-
-def parse_options(models: Sequence[str], options: dict[str, Any]) -> Any:
-    """Options by name -> the namespace that OpenNMT works with, checked as on the command line.
-
-    Args:
-        models: paths of checkpoints.
-        options: of onmt_translate; False leaves a flag off.
-
-    Raises:
-        UserError: an option is unknown, or has a wrong value.
-    """
-    from onmt.utils.parse import ArgumentParser
-
-    from onmt_varattn.bin.nmt.translate import translate_parser
-
-    parser = translate_parser()
-    parser.error = _raise  # type: ignore[method-assign]
-    words = ["-model", *models, "-src", "given by the caller"]
-    for name, value in options.items():
-        parser.check_settable(name)
-        if value is not False:  # a value is never a word of its own: "-h" would be an option
-            words.append(f"-{name}" if value is True else f"-{name}={value}")
-    opt = parser.parse_args(words)
-    check_translate(opt)
-    ArgumentParser.validate_translate_opts(opt)
-    return opt
-
-
-def _raise(message: str) -> NoReturn:
-    raise UserError(message)
+        return translate_options(self._models, options)

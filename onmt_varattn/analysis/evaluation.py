@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from onmt_varattn.analysis.informative import Informative
+from onmt_varattn.analysis.reading import Reading
 from onmt_varattn.latent import OBJECTIVES, KMax, Samples, SoftContext
 from onmt_varattn.latent.positions import mutual_information, uniform_entropy
-from onmt_varattn.nmt.model.reading import Reading
 
 PREFIXES = {"prior": "prior", "posterior": "posterior", "exact": "exact_posterior"}
 """Distributions over alignments, and what names of their numbers begin with."""

@@ -4,7 +4,6 @@ The numbers go into the page as JSON: probabilities in thousandths, log-likeliho
 entropies and the like rounded to three decimals. The page itself is `explorer.html`.
 """
 
-import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -17,11 +16,9 @@ from torch import Tensor
 
 from onmt_varattn.analysis.attention import NULL
 from onmt_varattn.analysis.informative import Informative
-from onmt_varattn.api import Model
+from onmt_varattn.analysis.reading import Reading, ReadingModel
 from onmt_varattn.latent import Categorical, KMax, Mixture
 from onmt_varattn.latent.mixtures import SAMPLES
-from onmt_varattn.nmt.model.reading import Reading
-from onmt_varattn.nmt.text.processing import JOIN_MARKER, SPACE_MARKER, Sentence
 from onmt_varattn.utils.files import to_json
 
 SHORT = {"prior": "p", "posterior": "q", "exact": "e"}
@@ -45,7 +42,7 @@ class Explorer:
         kmax: size of the set of alignments to mark; 0 for none.
     """
 
-    def __init__(self, model: Model, kmax: int = 5) -> None:
+    def __init__(self, model: ReadingModel, kmax: int = 5) -> None:
         self.model, self.opt = model, model.model_opt
         self.attention = getattr(self.opt, "attention", None)
         self.kinds = [SHORT[kind] for kind in model.kinds]
@@ -55,13 +52,11 @@ class Explorer:
     @cached_property
     def own(self) -> Mixture:
         """What the model decodes with."""
-        return self.model.model.decoder.attention.objective.mixture()
+        return self.model.mixture
 
     def sentences(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The data of each pair, with its number from 0; pairs of like length come together."""
         read = [self.model.sentences(pair.source, pair.target) for pair in pairs]
-        subwords = self.model.processing.src.subword, self.model.processing.tgt.subword
-        end = self.model.fields["tgt"].base_field.eos_token
         for reading in self.model.read(read):
             split = {
                 name: reading.by_sentence(values.cpu()) for name, values in self._values(reading).items()
@@ -69,16 +64,14 @@ class Explorer:
             for n, i in enumerate(reading.lines):
                 for kind, informative in self._informative.items():
                     informative.add(split[SHORT[kind]][n])
-                source, target = (
-                    _labels(side, subword) for side, subword in zip(read[i], subwords, strict=True)
-                )
+                source, target = self.model.pieces(*read[i])
                 yield (
                     i,
                     {
                         "line": pairs[i].line,
                         "text": [pairs[i].source, pairs[i].target],
                         "source": [*source, *[NULL] * self.model.null],
-                        "target": [*target, end],
+                        "target": target,
                         **_packed({name: rows[n] for name, rows in split.items()}, self.kinds),
                     },
                 )
@@ -152,17 +145,6 @@ class Explorer:
         if "q" in self.kinds:
             found.append(("KL(q, p)", mean([s["kl"] for s in sentences])))
         return [(name, round(value, 4)) for name, value in found]
-
-
-def _labels(sentence: Sentence, subword: str) -> list[str]:
-    """Tokens as they are shown: without the marks of subwords, but a dot where a word goes on."""
-    marks = {"sentencepiece": (SPACE_MARKER, ""), "bpe": ("", JOIN_MARKER)}
-    first, last = marks.get(subword, ("", ""))
-    goes_on = [False, *(one == other for one, other in itertools.pairwise(sentence.words))]
-    return [
-        "·" * joined + (token.removeprefix(first).removesuffix(last) or token)
-        for token, joined in zip(sentence.tokens, goes_on, strict=True)
-    ]
 
 
 def _ranks(prior: Categorical, k: int) -> Tensor:

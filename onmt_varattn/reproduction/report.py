@@ -4,6 +4,7 @@ import json
 import platform
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from onmt_varattn.reproduction.tables import Results, Table
 from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils.files import atomic_write, read_lines
 from onmt_varattn.utils.progress import progress
+
+Load = Callable[[str], Any]
 
 
 def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
@@ -39,19 +42,19 @@ def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
     return found
 
 
-def collect(runs: list[Run]) -> Results:
+def collect(runs: list[Run], load: Load) -> Results:
     """The results of finished runs by row; with alignment error rates where there are gold alignments."""
     results: Results = {}
     for run in progress(runs, desc="collecting results", unit="runs", leave=False):
         result = run.result()
         assert result is not None
         if run.recipe.gold_align:
-            result["alignment_error_rate"] = alignment_error_rates(run)
+            result["alignment_error_rate"] = alignment_error_rates(run, load)
         results.setdefault(run.row, []).append(result)
     return results
 
 
-def alignment_error_rates(run: Run) -> dict[str, float]:
+def alignment_error_rates(run: Run, load: Load) -> dict[str, float]:
     """By kind of distribution, in percent; computed once."""
     kept = run.directory / "alignments.json"
     model, recipe = run.best_checkpoint(), run.recipe
@@ -65,7 +68,7 @@ def alignment_error_rates(run: Run) -> dict[str, float]:
         raise UserError(
             f"{recipe.gold_align} has {len(gold)} lines and {recipe.evaluate['src']} {len(source)}"
         )
-    loaded = onmt_varattn.load(str(model))
+    loaded = load(str(model))
     every = list(loaded.attentions(list(zip(source, target, strict=True)), loaded.kinds))
     rates = {
         kind: 100 * score_alignments((best_links(found[kind]), gold[i]) for i, found in every).error_rate
@@ -84,10 +87,21 @@ def tables(results: Results, recipe: Recipe, paper: Paper, which: list[int]) -> 
     return [table for make in makers if (table := make(results, paper)).rows]
 
 
-def write(recipe: Recipe, paper: Paper, output: Path, which: list[int]) -> str:
-    """Write every table and the plot; returns the whole as Markdown."""
+def write(recipe: Recipe, paper: Paper, output: Path, which: list[int], load: Load) -> str:
+    """Write every table and the plot.
+
+    Args:
+        recipe: the recipe.
+        paper: figures of the paper.
+        output: directory of runs and tables.
+        which: numbers of the paper's tables.
+        load: loads the checkpoint of a translation model, for alignment error rates.
+
+    Returns:
+        All tables as Markdown.
+    """
     runs = finished_runs(recipe, output)
-    results = collect(runs)
+    results = collect(runs, load)
     measure = task_of(recipe).measure
     parts = [heading(recipe, runs)]
     for table in tables(results, recipe, paper, which):

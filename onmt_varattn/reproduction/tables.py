@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onmt_varattn.reproduction.recipe import Paper
+from onmt_varattn.utils.pages import table
 
 Result = dict[str, Any]  # of one run: what its evaluation found
 Results = dict[str, list[Result]]  # row -> a result a seed
@@ -53,12 +54,7 @@ class Table:
 
     def markdown(self) -> str:
         """For pages."""
-        lines = [
-            self.columns,
-            ["---"] * len(self.columns),
-            *([str(cell) for cell in row] for row in self.rows),
-        ]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+        return table(self.columns, [list(map(str, row)) for row in self.rows]) + "\n"
 
     def csv(self) -> str:
         """For programs: each figure's mean, and beside it its deviation and number of seeds."""

@@ -1,5 +1,6 @@
 """What differs between the tasks of a recipe: commands, the checks on their options, tables and words."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,9 @@ from onmt_varattn.reproduction import tables, vqa_tables
 from onmt_varattn.reproduction.plot import Measure
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.tables import Result, Results, Table
+from onmt_varattn.utils.cli import Parser
+from onmt_varattn.vqa import opts
+from onmt_varattn.vqa.parsers import check_evaluation, vqa_evaluate_parser, vqa_train_parser
 
 MakeTable = Callable[[Results, Paper], Table]
 
@@ -19,9 +23,9 @@ class Task:
 
     training: str  # the module of the command that trains
     evaluation: str  # and of the one that evaluates
-    parsers: Callable[[], tuple[Any, Any]]  # of both; imported when needed, since commands take seconds
-    check_training: Callable[[Any], None]  # refuses parsed options
-    check_evaluation: Callable[[Any], None]
+    parsers: Callable[[], tuple[Parser, Parser]]  # of both; OpenNMT-py is imported when needed
+    check_training: Callable[[Namespace], None]  # refuses parsed options
+    check_evaluation: Callable[[Namespace], None]
     tables: dict[int, list[MakeTable]]  # what comes out for each of the paper's
     measure: Measure  # what is plotted against K
     test_set: Callable[[Recipe], str]  # for the heading
@@ -38,43 +42,22 @@ def task_of(recipe: Recipe) -> Task:
     return TASKS[recipe.task]
 
 
-def _translation_parsers() -> tuple[Any, Any]:
-    from onmt_varattn.bin.analysis import evaluate
-    from onmt_varattn.bin.nmt import train
+def _translation_parsers() -> tuple[Parser, Parser]:
+    from onmt_varattn.nmt.parsers import evaluate_parser, train_parser
 
-    return train.train_parser(), evaluate.evaluate_parser()
-
-
-def _check_translation_training(opt: Any) -> None:
-    from onmt.utils.parse import ArgumentParser
-
-    ArgumentParser.update_model_opts(opt)
-    ArgumentParser.validate_model_opts(opt)
+    return train_parser(), evaluate_parser()
 
 
-def _check_translation_evaluation(opt: Any) -> None:
-    from onmt_varattn.bin.analysis import evaluate
+def _check_translation_training(opt: Namespace) -> None:
+    from onmt_varattn.nmt.parsers import check_model_options
 
-    evaluate.check(opt)
-
-
-def _vqa_parsers() -> tuple[Any, Any]:
-    from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
-    from onmt_varattn.bin.vqa import train as vqa_train
-
-    return vqa_train.vqa_train_parser(), vqa_evaluate.vqa_evaluate_parser()
+    check_model_options(opt)
 
 
-def _check_vqa_training(opt: Any) -> None:
-    from onmt_varattn.bin.vqa import train as vqa_train
+def _check_translation_evaluation(opt: Namespace) -> None:
+    from onmt_varattn.nmt.parsers import check_evaluation
 
-    vqa_train.check_options(opt)
-
-
-def _check_vqa_evaluation(opt: Any) -> None:
-    from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
-
-    vqa_evaluate.check(opt)
+    check_evaluation(opt)
 
 
 def _vqa_outcome(result: Result) -> str:
@@ -111,9 +94,9 @@ TASKS = {
     "vqa": Task(
         training="onmt_varattn.bin.vqa.train",
         evaluation="onmt_varattn.bin.vqa.evaluate",
-        parsers=_vqa_parsers,
-        check_training=_check_vqa_training,
-        check_evaluation=_check_vqa_evaluation,
+        parsers=lambda: (vqa_train_parser(), vqa_evaluate_parser()),
+        check_training=opts.resolve,
+        check_evaluation=check_evaluation,
         tables={
             1: [vqa_tables.table_1, vqa_tables.answer_type_table],
             2: [vqa_tables.kmax_table, vqa_tables.kmax_accuracy_table],

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, TextIO
 
 from onmt_varattn.errors import FailedError, UserError, warn
@@ -259,6 +259,25 @@ def check_writable(path: str) -> None:
             os.unlink(temporary)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def check_output(option: str, path: str | None, inputs: Iterable[tuple[str, str | None]]) -> None:
+    """Check before the long work that an output file can be written and is not an input file.
+
+    Args:
+        option: option that names the output file.
+        path: the output file; None for no file.
+        inputs: option and path of each input file.
+
+    Raises:
+        UserError: the file cannot be written, or is an input file.
+    """
+    if not path:
+        return
+    check_writable(path)
+    for other, given in inputs:
+        if given and os.path.realpath(given) == os.path.realpath(path):
+            raise UserError(f"-{option} {path} is -{other} and would be written over")
 
 
 def write_result(path: str, content: str | bytes) -> None:

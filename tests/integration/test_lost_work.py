@@ -11,6 +11,7 @@ import pytest
 
 from onmt_varattn.bin.analysis import align, evaluate, explore
 from onmt_varattn.bin.nmt import preprocess, translate
+from onmt_varattn.nmt.search import texts
 from onmt_varattn.utils import files
 from tests.conftest import ROOT, call
 
@@ -87,7 +88,7 @@ def test_translations_of_standard_input_are_saved_elsewhere(words, tmp_path, ful
 def test_attention_that_cannot_be_written_costs_no_translation(
     words, tmp_path, full, capsys, monkeypatch, when
 ):
-    from onmt_varattn.analysis.dump import AttentionDump
+    from onmt_varattn.nmt.search.dump import AttentionDump
 
     def fail(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -139,13 +140,13 @@ def test_the_longest_name_can_be_written_and_a_longer_one_is_refused_at_once(nam
 def test_a_directory_that_is_gone_at_the_end_is_made_again(words, tmp_path, monkeypatch):
     main, text = COMMANDS["translate"]
     (tmp_path / "place").mkdir()
-    stock = translate.hypotheses
+    stock = texts.hypotheses
 
     def meanwhile(*args, **kwargs):
         shutil.rmtree(tmp_path / "place")
         return stock(*args, **kwargs)
 
-    monkeypatch.setattr(translate, "hypotheses", meanwhile)
+    monkeypatch.setattr(texts, "hypotheses", meanwhile)
     assert call(main, *words(text, tmp_path / "place" / "out")) == 0
     assert (tmp_path / "place" / "out").exists()
 

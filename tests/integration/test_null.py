@@ -8,11 +8,11 @@ import torch
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments, threshold_links
 from onmt_varattn.analysis.informative import Informative
+from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.bin.analysis import align, evaluate, explore, plot_alignment
 from onmt_varattn.bin.nmt import train
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.model import checkpoint
-from onmt_varattn.nmt.text.processing import Sentence
 from tests.conftest import STEPS, call
 from tests.integration.test_explore import data_of, own_numbers
 from tests.integration.test_plot_alignment import drawn

@@ -20,6 +20,7 @@ from onmt.opts import train_opts
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.bin.nmt import preprocess
+from onmt_varattn.nmt.data import preprocessing
 from onmt_varattn.nmt.text.processing import TextProcessing
 from tests.conftest import call
 
@@ -297,9 +298,9 @@ def test_what_comes_next_is_quoted_and_fits_the_data(corpus, run, monkeypatch):
     assert train[1:3] == ["-config", "my data/run's.yaml"]
     assert train[-4:] == ["-preset", "small", "-save_model", "my data/run's.model"]
     assert translate[1:3] == ["-model", "my data/run's.model_best.pt"]
-    monkeypatch.setattr(preprocess, "PAPER_PAIRS", 61)
+    monkeypatch.setattr(preprocessing, "PAPER_PAIRS", 61)
     assert "-preset small" in " ".join(commands(run({**options, "overwrite": True}))[0])
-    monkeypatch.setattr(preprocess, "PAPER_PAIRS", 60)
+    monkeypatch.setattr(preprocessing, "PAPER_PAIRS", 60)
     assert "-preset paper" in " ".join(commands(run({**options, "overwrite": True}))[0])
     for name in ("train", "valid"):
         write(f"{name}.align", ["0-0 1-1"] * len(lines_of(f"{name}.de")))

@@ -10,9 +10,9 @@ import torch
 import onmt_varattn
 from onmt_varattn.analysis.alignment import argmax_links, best_links, parse_pharaoh
 from onmt_varattn.analysis.attention import by_words
+from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.bin.nmt import train, translate, translate_dynamic
 from onmt_varattn.nmt.search.translator import Translator
-from onmt_varattn.nmt.text.processing import Sentence
 from tests.conftest import SIZES, call
 
 SHORT = ["-max_length", "12"]

@@ -13,16 +13,15 @@ from onmt_varattn.analysis.alignment import (
     threshold_links,
 )
 from onmt_varattn.analysis.attention import Attention, by_words
-from onmt_varattn.analysis.fit import Fit, warn_of_findings, warn_of_unknown
 from onmt_varattn.analysis.informative import Informative
+from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.analysis.symmetry import METHODS, symmetrize
 from onmt_varattn.api import Model
-from onmt_varattn.bin.nmt.translate import check_output
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.text.processing import Sentence
+from onmt_varattn.nmt.text.fit import Fit, warn_of_findings, warn_of_unknown
 from onmt_varattn.training.opts import adder, nonfinite_opt
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import read_lines, read_parallel, write_result
+from onmt_varattn.utils.files import check_output, read_lines, read_parallel, write_result
 from onmt_varattn.utils.progress import progress
 
 KINDS = ("posterior", "exact", "prior")

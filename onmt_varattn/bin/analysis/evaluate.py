@@ -1,6 +1,5 @@
 """onmt_evaluate: perplexities, bounds, entropies and BLEU of models with -attention."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,62 +7,21 @@ from typing import TYPE_CHECKING, Any
 import sacrebleu
 import torch
 
-import onmt_varattn
+from onmt_varattn.analysis.report import NATS, model_table, nats, number, signature, version, way_table
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.parsers import check_evaluation, evaluate_parser
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.training.allocator import keep_freed_memory
-from onmt_varattn.training.opts import nonfinite_opt
-from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import check_writable, read_parallel, to_json, write_result
+from onmt_varattn.utils.cli import run
+from onmt_varattn.utils.files import read_parallel, to_json, write_result
 from onmt_varattn.utils.progress import progress
 
 if TYPE_CHECKING:
+    from onmt_varattn.analysis.reading import Reading
     from onmt_varattn.api import Model
-    from onmt_varattn.nmt.model.reading import Reading
 
 BATCHES_TRANSLATED = 4  # at a time, sorted by length: between two steps of the progress bar
 DECODING = ("beam", "length_penalty", "alpha", "eos_norm", "max_length")
-
-
-def evaluate_parser() -> Parser:
-    """All options of onmt_evaluate."""
-    parser = Parser(description="Score models trained with -attention on a text and its translation.")
-
-    def add(name: str, **kwargs: Any) -> None:
-        parser.add(f"-{name}", f"--{name}", **kwargs)
-
-    add("model", nargs="+", required=True, help="Checkpoints, each scored by itself.")
-    add("src", required=True, help="Source sentences, a line each, as for onmt_translate.")
-    add("tgt", required=True, help="Their translations.")
-    add(
-        "kmax",
-        type=int,
-        nargs="+",
-        default=[0, 1, 2, 3, 5],
-        help="Test with the K most probable alignments, for each of these K. 0: with all, which perplexity "
-        "is given for in any case.",
-    )
-    add("json", help="Write all numbers to this file, too.")
-    add("batch_size", type=int, default=32, help="Sentences at a time.")
-    add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
-    nonfinite_opt(add)
-    add(
-        "samples",
-        type=int,
-        default=10,
-        help="Draws that are mixed at each position, in scoring and in decoding, with models trained with "
-        "-attention relaxed. Time and memory grow with it.",
-    )
-    add("seed", type=int, default=1, help="Of these draws.")
-    add("bleu", action="store_true", help="Translate as well, for each way of testing, and give BLEU.")
-    add("bleu_kmax", type=int, nargs="+", help="For -bleu: translate with these K. Default: those of -kmax.")
-    add("bleu_tokenize", default="13a", choices=list(sacrebleu.BLEU.TOKENIZERS), help="sacreBLEU's -tok.")
-    add("beam", type=int, default=10, help="For -bleu, as for onmt_translate; so are the next four.")
-    add("length_penalty", default="wu", choices=["none", "wu", "avg"], help="For -bleu.")
-    add("alpha", type=float, default=1.0, help="For -bleu: of the length penalty.")
-    add("eos_norm", type=float, default=3.0, help="For -bleu: against ending early.")
-    add("max_length", type=int, default=100, help="For -bleu: most tokens of a translation.")
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -86,7 +44,7 @@ class Text:
 
 def evaluate(opt: Any) -> None:
     """Check everything, score one model after the other, write and print."""
-    check(opt)
+    check_evaluation(opt)
     text = read_text(opt.src, opt.tgt)
     keep_freed_memory()
     register()
@@ -129,31 +87,6 @@ def print_results(results: Sequence[dict[str, Any]], targets: Sequence[Any]) -> 
         print(line_of(result))
 
 
-def check(opt: Any) -> None:
-    """Refuse options that cannot work."""
-    for option, values in (("kmax", opt.kmax), ("bleu_kmax", opt.bleu_kmax or [])):
-        for k in values:
-            if k < 0:
-                raise UserError(f"-{option} {k} must not be negative")
-    if opt.samples < 2:
-        raise UserError(f"-samples {opt.samples} must be at least 2, or there is no standard error")
-    if not 0 <= opt.seed < 2**63:
-        raise UserError(f"-seed {opt.seed} must not be negative, and be below 2 to the power of 63")
-    if opt.json:
-        check_writable(opt.json)
-        for option, paths in (("src", [opt.src]), ("tgt", [opt.tgt]), ("model", opt.model)):
-            if os.path.realpath(opt.json) in map(os.path.realpath, paths):
-                raise UserError(f"-json {opt.json} is -{option} and would be written over")
-    if opt.bleu_kmax is not None and not opt.bleu:
-        raise UserError(f"-bleu_kmax {' '.join(map(str, opt.bleu_kmax))} is for -bleu; give that too")
-    if opt.bleu:
-        try:
-            metric(opt, lowercase=False)
-        except (ImportError, RuntimeError, OSError) as error:  # a tokeniser that is not installed
-            reason = " ".join(str(error).split())
-            raise UserError(f"-bleu_tokenize {opt.bleu_tokenize}: {reason}") from None
-
-
 def metric(opt: Any, lowercase: bool) -> sacrebleu.BLEU:
     """BLEU of tokenised text is asked for by `-bleu_tokenize`, so sacreBLEU need not warn of it."""
     return sacrebleu.BLEU(lowercase=lowercase, tokenize=opt.bleu_tokenize, force=True)
@@ -164,10 +97,10 @@ def read_text(src: str, tgt: str) -> Text:
     source, target = zip(*read_parallel(src, tgt), strict=True)
     text = Text(list(source), list(target))
     for path, lines in ((src, text.source), (tgt, text.target)):
-        for number, line in enumerate(lines, 1):
+        for row, line in enumerate(lines, 1):
             if not line.strip():
                 raise UserError(
-                    f"{path}, line {number}: blank, and cannot be scored; take the line out of both files"
+                    f"{path}, line {row}: blank, and cannot be scored; take the line out of both files"
                 )
     return text
 
@@ -195,7 +128,7 @@ def load(path: str, opt: Any) -> "Model":
 def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str, Any]:
     """All that is known of a model, as it is written."""
     from onmt_varattn.analysis.evaluation import score
-    from onmt_varattn.analysis.fit import warn_of_findings, warn_of_unknown
+    from onmt_varattn.nmt.text.fit import warn_of_findings, warn_of_unknown
 
     pairs = [pair_of(model, i, text, opt) for i in range(len(text.source))]
     fit = warn_of_unknown(model, pairs, opt.src, opt.tgt)
@@ -219,7 +152,7 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
         "bleu": bleu,
         "bleu_signature": bleu_signature,
     }
-    return {**result, "signature": signature(result, len(pairs), opt)}
+    return {**result, "signature": signature(settings(result, len(pairs), opt))}
 
 
 def pair_of(model: "Model", i: int, text: Text, opt: Any) -> Any:
@@ -265,8 +198,8 @@ def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[s
     return scores, str(bleu.get_signature())
 
 
-def signature(result: dict[str, Any], sentences: int, opt: Any) -> str:
-    """What the numbers depend on, after sacreBLEU's fashion."""
+def settings(result: dict[str, Any], sentences: int, opt: Any) -> dict[str, Any]:
+    """Settings that the numbers depend on, for the signature."""
     unknown = result["unknown"]
     parts = {name: result[name] for name in ("model", "attention", "estimator", "posterior")}
     if result["natural"] == "samples":
@@ -284,26 +217,11 @@ def signature(result: dict[str, Any], sentences: int, opt: Any) -> str:
             name: f"{value:g}" if isinstance(value, float) else value
             for name, value in ((name, getattr(opt, name)) for name in DECODING)
         }
-    parts["version"] = version()
-    return "|".join(f"{name}:{value}" for name, value in parts.items() if value is not None)
-
-
-def version() -> str:
-    """Of what makes the numbers."""
-    return f"onmt_varattn {onmt_varattn.__version__} torch {torch.__version__.split('+')[0]}"
-
-
-NATS = {
-    "ELBO": "elbo",
-    "KL": "kl",
-    "H(p)": "prior_entropy",
-    "H(q)": "posterior_entropy",
-    "H(exact)": "exact_posterior_entropy",
-}
+    return {**parts, "version": version()}
 
 
 def line_of(result: dict[str, Any]) -> str:
-    """A line for a paper: all numbers, and what they depend on."""
+    """All numbers of a model in one line, with their signature."""
     natural = result["natural"]
 
     def by_way(scores: dict[str, float], errors: dict[str, float], name: str) -> list[str]:
@@ -321,75 +239,21 @@ def line_of(result: dict[str, Any]) -> str:
 
 
 def tables(results: Sequence[dict[str, Any]]) -> str:
-    """Everything in Markdown, a row a model."""
-
-    def by_way(title: str, key: str, errors: bool = False) -> str:
-        ways = sorted({way for result in results for way in result[key]}, key=place)
-        cells = [
-            [
-                number(result[key].get(way), 2, result["ppl_standard_error"].get(way) if errors else None)
-                for way in ways
-            ]
-            for result in results
-        ]
-        return f"{title}\n\n" + table(["model", "attention", *ways], rows_of(results, cells))
-
+    """All numbers as Markdown tables, with one row per model."""
     parts = [
-        by_way("Perplexity per token", "ppl", errors=True),
-        by_way("Perplexity per word", "word_ppl"),
-        "Nats per token: bound, divergence KL(q, p), entropies of prior p, posterior q and exact "
-        "posterior; accuracy in percent\n\n"
-        + table(
-            ["model", "attention", *NATS, "accuracy"],
-            rows_of(
-                results,
-                [[*(nats(r, key) for key in NATS.values()), number(r["accuracy"], 1)] for r in results],
-            ),
+        way_table("Perplexity per token", results, "ppl", errors="ppl_standard_error"),
+        way_table("Perplexity per word", results, "word_ppl"),
+        model_table(
+            "Nats per token: bound, divergence KL(q, p), entropies of prior p, posterior q and exact "
+            "posterior; accuracy in percent",
+            [*NATS, "accuracy"],
+            results,
+            lambda r: [*(nats(r, key) for key in NATS.values()), number(r["accuracy"], 1)],
         ),
     ]
     if any(result["bleu"] for result in results):
-        parts.append(by_way("BLEU", "bleu"))
+        parts.append(way_table("BLEU", results, "bleu"))
     return "\n\n".join(parts)
-
-
-def place(way: str) -> tuple[int, int]:
-    """Where a way of testing stands in a table."""
-    order = ["exact", "kmax", "soft", "samples"]
-    kind = way.rstrip("0123456789")
-    return order.index(kind), int(way.removeprefix(kind) or 0)
-
-
-def rows_of(results: Sequence[dict[str, Any]], cells: Sequence[list[str]]) -> list[list[str]]:
-    """Rows that begin with the model."""
-    return [[result["model"], result["attention"], *row] for result, row in zip(results, cells, strict=True)]
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table that can be read as it is; all columns but the first two are numbers."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        aligned = [
-            cell.ljust(width) if i < 2 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        return f"| {' | '.join(aligned)} |"
-
-    rule = ["-" * width if i < 2 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
-    return "\n".join([line(header), line(rule), *map(line, rows)])
-
-
-def nats(result: dict[str, Any], key: str) -> str:
-    """A number of nats per token."""
-    return number(result[key], 3, result["elbo_standard_error"] if key == "elbo" else None)
-
-
-def number(value: float | None, digits: int, error: float | None = None) -> str:
-    """A number, perhaps with its standard error; "-" for none."""
-    if value is None:
-        return "-"
-    shown = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2g}"
-    return shown + ("" if error is None else f" ± {error:.2g}")
 
 
 if __name__ == "__main__":

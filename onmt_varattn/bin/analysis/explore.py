@@ -50,8 +50,8 @@ def explore(opt: Any) -> None:
     check(opt)
     every = read_parallel(opt.src, opt.tgt)
     from onmt_varattn.analysis.explorer import Explorer, Pair
-    from onmt_varattn.analysis.fit import warn_of_findings, warn_of_unknown
     from onmt_varattn.api import Model
+    from onmt_varattn.nmt.text.fit import warn_of_findings, warn_of_unknown
 
     whole = [Pair(line, *pair) for line, pair in enumerate(every, 1) if all(side.split() for side in pair)]
     if not whole:

@@ -76,8 +76,8 @@ def plot_alignment(opt: Any) -> None:
 def panels(opt: Any, source: str, target: str) -> list[Any]:
     """The model's own distributions, and with -compare both models' priors."""
     from onmt_varattn.analysis.figures import Panel
-    from onmt_varattn.analysis.fit import warn_of_unknown
     from onmt_varattn.api import Model
+    from onmt_varattn.nmt.text.fit import warn_of_unknown
 
     paths = [opt.model, *([opt.compare] if opt.compare else [])]
     models = [Model(path, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite) for path in paths]

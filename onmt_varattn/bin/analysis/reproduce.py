@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import onmt_varattn
 from onmt_varattn.errors import UserError, require
 from onmt_varattn.reproduction.recipe import Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import write
@@ -85,7 +86,7 @@ def reproduce(opt: Any) -> None:
             one.check()
         prepare(recipe, output)
         failed = Schedule(runs, opt.jobs or recipe.jobs, environment(recipe.threads), lock).work()
-        text = write(recipe, paper, output, opt.table)
+        text = write(recipe, paper, output, opt.table, onmt_varattn.load)
     print(text)
     print(f"written: {output}/tables.md, results.json, and each table as .md and .csv")
     if opt.update:

@@ -5,9 +5,9 @@ import os
 import re
 from collections.abc import Sequence
 
-from onmt_varattn.bin.nmt.preprocess import preprocess
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.corpora.prepare import Archive, Corpus, Text, prepare, prepare_opts
+from onmt_varattn.nmt.data.preprocessing import preprocess
 from onmt_varattn.utils.cli import Parser, run
 
 TEST_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")

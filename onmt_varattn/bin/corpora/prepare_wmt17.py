@@ -5,8 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from onmt_varattn.bin.nmt.preprocess import preprocess
 from onmt_varattn.nmt.corpora.prepare import Archive, Corpus, Text, prepare, prepare_opts
+from onmt_varattn.nmt.data.preprocessing import preprocess
 from onmt_varattn.utils.cli import Parser, run
 
 # Checksums: SHA-256 as TensorFlow Datasets, MD5 as sacreBLEU publishes them. TensorFlow Datasets has

@@ -1,7 +1,6 @@
 """onmt_train: train a model."""
 
 import copy
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from onmt.constants import CorpusName
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.data.files import (
@@ -20,24 +18,14 @@ from onmt_varattn.nmt.data.files import (
     has_validation,
     steps_per_pass,
 )
-from onmt_varattn.nmt.plugin import register
+from onmt_varattn.nmt.parsers import train_parser, validated_training, vocabulary_parser
 from onmt_varattn.nmt.presets import complete, given_options
 from onmt_varattn.training.checkpoints.fitting import taken_from
 from onmt_varattn.training.checkpoints.runs import check_place
 from onmt_varattn.training.opts import check_processes, check_ranges, check_train, take_up
 from onmt_varattn.training.processes import USE_CUDA
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_writable
-
-
-def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
-    """All options of onmt_train."""
-    register()
-    import onmt.opts
-
-    parser = Parser(siblings=siblings, prog=prog, description="Train a translation model.")
-    onmt.opts.train_opts(parser)
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -47,8 +35,6 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def train(args: Sequence[str] | None = None) -> None:
     """Parse, check everything that can be checked before the long work, and train."""
-    from onmt_varattn.bin.nmt.build_vocab import vocabulary_parser
-
     parser = train_parser(siblings=[vocabulary_parser()])
     opt = parser.parse_args(args)
     from onmt_varattn.nmt.training import run as training
@@ -120,9 +106,7 @@ def start_processes(opt: Any, args: Sequence[str] | None) -> int:
 
 
 def check(opt: Any, world: Any, chosen: Chosen, read: bool = True) -> None:
-    """Run OpenNMT's own checks and ours, turning what they raise into one sentence.
-
-    OpenNMT checks with assertions, and rewrites what it checks: so on a copy, and silently.
+    """Run OpenNMT-py's own checks and ours before the long work.
 
     Args:
         opt: all options.
@@ -130,8 +114,6 @@ def check(opt: Any, world: Any, chosen: Chosen, read: bool = True) -> None:
         chosen: which options were given, and which filled in.
         read: read corpora and vocabularies through; one process is enough.
     """
-    from onmt.utils.parse import ArgumentParser
-
     from onmt_varattn.nmt.model import checkpoint
     from onmt_varattn.nmt.training import resume
 
@@ -156,23 +138,13 @@ def check(opt: Any, world: Any, chosen: Chosen, read: bool = True) -> None:
     check_alignments(opt)
     if opt.metrics_file not in (None, "none"):
         check_writable(opt.metrics_file)
-    trial = copy.deepcopy(opt)
-    logging.disable(logging.CRITICAL)
-    try:
-        ArgumentParser.validate_train_opts(trial)
-        ArgumentParser.update_model_opts(trial)
-        ArgumentParser.validate_model_opts(trial)
-        ArgumentParser.validate_prepare_opts(trial)
-    except (AssertionError, ValueError, AttributeError, OSError) as error:
-        raise UserError(" ".join(str(error).split()) or f"the options do not fit: {error!r}") from None
-    finally:
-        logging.disable(logging.NOTSET)
+    trial = validated_training(opt)
     if read:
         check_corpora(trial.data, opt.skip_empty_level)
         if opt.posterior == "external" or trial.lambda_align:
             check_links(trial)
         check_vocabularies(trial)
-    if CorpusName.VALID not in trial.data and (opt.decay_on_plateau or opt.early_stopping):
+    if not has_validation(opt) and (opt.decay_on_plateau or opt.early_stopping):
         option = "decay_on_plateau" if opt.decay_on_plateau else "early_stopping"
         raise UserError(f"-{option} needs validation data: a corpus named valid in -data")
 

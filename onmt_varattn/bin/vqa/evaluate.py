@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-import onmt_varattn
+from onmt_varattn.analysis.report import NATS, model_table, nats, number, signature, version, way_table
 from onmt_varattn.errors import UserError, require
 from onmt_varattn.training.allocator import keep_freed_memory
-from onmt_varattn.training.opts import nonfinite_opt
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_writable, to_json, write_result
 from onmt_varattn.utils.progress import progress
-from onmt_varattn.vqa.opts import check_device
+from onmt_varattn.vqa.parsers import check_evaluation, vqa_evaluate_parser
 
 if TYPE_CHECKING:
     from onmt_varattn.vqa.checkpoint import Trained
@@ -25,88 +24,14 @@ if TYPE_CHECKING:
 BOXES_SHOWN, LEAST_SHOWN = 3, 0.005  # boxes behind an answer, and the least probability after the first
 
 
-def vqa_evaluate_parser() -> Parser:
-    """All options of onmt_vqa_evaluate."""
-    parser = Parser(
-        description="Score models that answer questions about images: NLL, VQA accuracy, bounds, entropies. "
-        "Or ask one of them: -image_features and -question."
-    )
-
-    def add(name: str, **kwargs: Any) -> None:
-        names = dict.fromkeys((name, name.replace("_", "-")))
-        parser.add(*(f"{dash}{one}" for one in names for dash in ("-", "--")), dest=name, **kwargs)
-
-    add("model", nargs="+", required=True, help="Checkpoints, each scored by itself.")
-    add("data", help="Score on this: what vqa_preprocess.py wrote, its -save_data.")
-    add("part", default="test", choices=["train", "valid", "test"], help="Of the data.")
-    add(
-        "kmax",
-        type=int,
-        nargs="+",
-        default=[0, 1, 2, 5],
-        help="Mix the K most probable boxes, for each of these K. 0: all, which is done in any case.",
-    )
-    add("gold", help="Compare boxes with this file's, such as the gold.json of onmt_make_scenes.")
-    add("json", help="Write all numbers to this file, too.")
-    add("predictions", help="Write the answers in the official format of results here (for one model).")
-    add("batch_size", type=int, default=128, help="Questions at a time.")
-    add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
-    nonfinite_opt(add)
-    add("question", help="Ask this.")
-    add(
-        "image_features",
-        help="About an image whose features are here: TSV, HDF5, NPZ, or a directory of .npz files.",
-    )
-    add("image_id", type=int, help="Which image, where the file has several.")
-    add("top", type=int, default=5, help="Answers to show.")
-    add("image", help="Draw the boxes over this image.")
-    add("draw", help="Draw the boxes into this file (PNG, SVG, PDF). Default with -image: answers.png.")
-    return parser
-
-
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
     run(lambda: evaluate(vqa_evaluate_parser().parse_args(args)))
 
 
-def check(opt: Any) -> None:
-    """Refuse options that make no sense, without a look at any file.
-
-    Raises:
-        UserError: one sentence that names the option and what to use.
-    """
-    for name, least in (("batch_size", 1), ("top", 1), ("gpu", -1)):
-        if getattr(opt, name) < least:
-            raise UserError(f"-{name} {getattr(opt, name)} must be at least {least}")
-    if min(opt.kmax) < 0:
-        raise UserError(f"-kmax {min(opt.kmax)} must not be negative")
-    asks = opt.question is not None or opt.image_features is not None
-    if asks and opt.data:
-        raise UserError("-data scores, -question asks: give one of them")
-    if not asks and not opt.data:
-        raise UserError("give -data to score, or -image_features and -question to ask")
-    if asks:
-        for name in ("question", "image_features"):
-            if getattr(opt, name) is None:
-                raise UserError(f"-{name} is needed too")
-        if len(opt.model) > 1:
-            raise UserError(f"-model: {len(opt.model)} were given, but one is asked")
-        for name in ("predictions", "gold"):
-            if getattr(opt, name) is not None:
-                raise UserError(f"-{name} goes with -data; leave it out")
-    else:
-        for name in ("image", "draw", "image_id"):
-            if getattr(opt, name) is not None:
-                raise UserError(f"-{name} goes with -question; leave it out")
-        if opt.predictions and len(opt.model) > 1:
-            raise UserError(f"-predictions: of which of the {len(opt.model)} models? Give one")
-    if opt.gpu >= 0:
-        check_device("gpu", opt.gpu)
-
-
 def evaluate(opt: Any) -> None:
     """Check everything, then score or ask."""
-    check(opt)
+    check_evaluation(opt)
     if opt.image and not opt.draw:
         opt.draw = "answers.png"
     if opt.draw:
@@ -204,7 +129,6 @@ def score_model(
     )
     if opt.predictions:
         write_predictions(opt.predictions, part, [data.answers[i] for i in found.answers[natural]])
-    nats = ("elbo", "kl", "prior_entropy", "posterior_entropy", "exact_posterior_entropy")
     result = {
         "model": trained.path,
         "attention": trained.opt.attention,
@@ -215,12 +139,12 @@ def score_model(
         "expected_nll": found.expected_nll,
         "accuracy": found.accuracy,
         "accuracy_by_type": found.accuracy_by_type[natural],
-        **{name: found.nats.get(name) for name in nats},
+        **{name: found.nats.get(name) for name in NATS.values()},
         "boxes": None if box_scores is None else box_scores.means(),
         "questions": found.questions,
         "labelled": found.labelled,
     }
-    return {**result, "signature": signature(result, opt)}
+    return {**result, "signature": signature(settings(result, opt))}
 
 
 def counted(batches: "Iterator[Batch]", questions: int, path: str) -> "Iterator[Batch]":
@@ -240,18 +164,13 @@ def write_predictions(path: str, part: "Part", answers: Sequence[str]) -> None:
     write_result(path, json.dumps(results) + "\n")
 
 
-def version() -> str:
-    """Of what makes the numbers."""
-    return f"onmt_varattn {onmt_varattn.__version__} torch {torch.__version__.split('+')[0]}"
-
-
-def signature(result: dict[str, Any], opt: Any) -> str:
-    """What the numbers depend on."""
+def settings(result: dict[str, Any], opt: Any) -> dict[str, Any]:
+    """Settings that the numbers depend on, for the signature."""
     from onmt_varattn.vqa.evaluation import LABEL_SEED
 
     names = ("model", "attention", "estimator", "posterior")
-    parts = {name: result[name] for name in names if result[name] not in (None, "none")}
-    parts |= {
+    return {
+        **{name: result[name] for name in names if result[name] != "none"},
         "data": opt.data,
         "part": opt.part,
         "questions": f"{result['questions']:,}",
@@ -259,11 +178,10 @@ def signature(result: dict[str, Any], opt: Any) -> str:
         "labels": f"drawn, seed {LABEL_SEED}",
         "version": version(),
     }
-    return "|".join(f"{name}:{value}" for name, value in parts.items())
 
 
 def line_of(result: dict[str, Any]) -> str:
-    """A line for a paper: the main numbers, and what they depend on."""
+    """The main numbers of a model in one line, with their signature."""
     way = result["natural"]
     return (
         f"NLL = {result['nll'][way]:.4f} ({way}) | VQA accuracy = {result['accuracy'][way]:.2f} ({way}) | "
@@ -272,35 +190,24 @@ def line_of(result: dict[str, Any]) -> str:
 
 
 def tables(results: Sequence[dict[str, Any]]) -> str:
-    """Everything in Markdown, a row a model."""
-    from onmt_varattn.bin.analysis.evaluate import number, place, table
-
-    def by_way(title: str, key: str, digits: int) -> str:
-        ways = sorted({way for result in results for way in result[key]}, key=place)
-        rows = [
-            [r["model"], r["attention"], *(number(r[key].get(way), digits) for way in ways)] for r in results
-        ]
-        return f"{title}\n\n" + table(["model", "attention", *ways], rows)
-
+    """All numbers as Markdown tables, with one row per model."""
     types = sorted({kind for result in results for kind in result["accuracy_by_type"]})
-    nats = {"ELBO": "elbo", "KL": "kl", "H(p)": "prior_entropy", "H(q)": "posterior_entropy"}
-    nats["H(exact)"] = "exact_posterior_entropy"
     parts = [
-        by_way("NLL of one label a question, in nats", "nll", 4),
-        by_way("NLL averaged over all annotators, in nats", "expected_nll", 4),
-        by_way("VQA accuracy, in percent", "accuracy", 2),
-        "VQA accuracy by type of answer, in percent\n\n"
-        + table(
-            ["model", "attention", *types],
-            [
-                [r["model"], r["attention"], *(number(r["accuracy_by_type"].get(kind), 2) for kind in types)]
-                for r in results
-            ],
+        way_table("NLL of one label per question, in nats", results, "nll", 4),
+        way_table("NLL averaged over all annotators, in nats", results, "expected_nll", 4),
+        way_table("VQA accuracy, in percent", results, "accuracy"),
+        model_table(
+            "VQA accuracy by type of answer, in percent",
+            types,
+            results,
+            lambda r: [number(r["accuracy_by_type"].get(kind), 2) for kind in types],
         ),
-        "Nats a question: bound, divergence KL(q, p), entropies of prior, posterior and exact posterior\n\n"
-        + table(
-            ["model", "attention", *nats],
-            [[r["model"], r["attention"], *(number(r[key], 3) for key in nats.values())] for r in results],
+        model_table(
+            "Nats per question: bound, divergence KL(q, p), entropies of prior, posterior and exact "
+            "posterior",
+            list(NATS),
+            results,
+            lambda r: [nats(r, key) for key in NATS.values()],
         ),
     ]
     if results[0]["boxes"]:
@@ -315,26 +222,22 @@ def tables(results: Sequence[dict[str, Any]]) -> str:
 
 
 def box_table(results: Sequence[dict[str, Any]]) -> str:
-    """Where models look, against gold boxes: two columns a kind of question and distribution."""
-    from onmt_varattn.bin.analysis.evaluate import number, table
-
+    """Attention against gold boxes, with one column per kind of question and distribution."""
     columns = {
         f"{kind}: {name}": (kind, of)
         for kind in results[0]["boxes"]
         for name, of in {"p": "prior", "q": "posterior", "exact": "exact"}.items()
     }
-    rows = [
-        [r["model"], r["attention"]]
-        + [
+    counts = ", ".join(f"{found['questions']:,} {kind}" for kind, found in results[0]["boxes"].items())
+    return model_table(
+        "The box that the label is about: its probability / how often it is the most probable, in percent, "
+        f"by kind of question ({counts})",
+        list(columns),
+        results,
+        lambda r: [
             " / ".join(number(r["boxes"][kind][measure].get(of), 1) for measure in ("mass", "hit"))
             for kind, of in columns.values()
-        ]
-        for r in results
-    ]
-    counts = ", ".join(f"{found['questions']:,} {kind}" for kind, found in results[0]["boxes"].items())
-    return (
-        "The box that the label is about: its probability / how often it is the most probable, in percent, "
-        f"by kind of question ({counts})\n\n" + table(["model", "attention", *columns], rows)
+        ],
     )
 
 

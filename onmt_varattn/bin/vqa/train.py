@@ -7,16 +7,10 @@ from typing import Any
 
 from onmt_varattn.training.checkpoints.runs import check_place
 from onmt_varattn.training.opts import ATTENTION_OPTIONS
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.vqa import opts
-
-
-def vqa_train_parser() -> Parser:
-    """All options of onmt_vqa_train."""
-    parser = Parser(description="Train a model that answers questions about images.")
-    opts.train_opts(parser)
-    return parser
+from onmt_varattn.vqa.parsers import vqa_train_parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -24,15 +18,10 @@ def main(args: Sequence[str] | None = None) -> None:
     run(lambda: train(vqa_train_parser().parse_args(args)))
 
 
-def check_options(opt: Any) -> None:
-    """Check and complete options, without a look at any file."""
-    opts.resolve(opt)
-
-
 def train(opt: Any) -> None:
     """Check everything that can be checked before the long work, and train."""
     unset = {name for name in ATTENTION_OPTIONS if getattr(opt, name, 0) is None}
-    check_options(opt)
+    opts.resolve(opt)
     check_place(opt)
     if opt.metrics_file != "none":
         check_writable(opt.metrics_file)

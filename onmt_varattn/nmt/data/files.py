@@ -136,6 +136,13 @@ def _count_tokens(path: str) -> int:
         return sum(len(line.split()) for line in file)
 
 
+def count_vocabularies(opt: Any) -> None:
+    """Write the vocabularies of onmt_build_vocab, by OpenNMT-py."""
+    import onmt.bin.build_vocab
+
+    onmt.bin.build_vocab.build_vocab_main(opt)
+
+
 def has_validation(opt: Any) -> bool:
     """Whether there is a corpus to validate on."""
     return CorpusName.VALID in (_parse(opt.data) if isinstance(opt.data, str) else opt.data)

@@ -1,55 +1,25 @@
-"""A trained model reading sentence pairs: what analysis is made of.
-
-For each target position of a batch of pairs a `Reading` has the prior p(z), the inference network's
-posterior q(z), the log-likelihood l_i of the gold word under every alignment, and from them the
-exact posterior p(z | x, y), proportional to p_i exp(l_i).
-"""
+"""Runs a translation model over sentence pairs for analysis."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from onmt_varattn.latent import Inference, Positions
+from onmt_varattn.analysis.reading import Reading
+from onmt_varattn.latent import Positions
 from onmt_varattn.nmt.model.building import AlignmentModel
 
 Tokens = Sequence[str]
 
 
-@dataclass
-class Reading(Inference):
-    """A batch of N sentence pairs. Its R positions are all target tokens and ends of sentences.
-
-    Nothing is computed before it is asked for.
-    """
-
-    lines: list[int]  # N, which of the given pairs
-    source_lengths: list[int]  # N
-    target_lengths: list[int]  # N, with the end of the sentence
-
-    def by_sentence(self, values: Tensor) -> list[Tensor]:
-        """Split R x ... values by sentence: N of T_n x ..., the end of the sentence last.
-
-        Values over source positions (R x S) lose those that are padding: T_n x S_n, and if the model has
-        a NULL position T_n x (S_n + 1), NULL being the last.
-        """
-        sentence = self.positions.sentence.to(values.device)
-        rows = [values[sentence == n] for n in range(len(self.lines))]
-        if values.dim() == 2 and values.size(1) == self.positions.prior.size(1):
-            real = ~self.positions.memory.padding.to(values.device)  # N x S
-            rows = [row[:, real[n]] for n, row in enumerate(rows)]
-        return rows
-
-
 class Reader:
-    """A model that reads.
+    """Reads sentence pairs with a model.
 
     Args:
-        model: with `-attention`.
-        fields: the checkpoint's, with the vocabularies.
-        batch_size: pairs read at a time.
+        model: model trained with `-attention`.
+        fields: fields of the checkpoint, with the vocabularies.
+        batch_size: sentence pairs per batch.
     """
 
     def __init__(self, model: AlignmentModel, fields: dict[str, Any], batch_size: int = 32) -> None:
@@ -58,10 +28,10 @@ class Reader:
 
     @torch.no_grad()
     def read(self, pairs: Sequence[tuple[Tokens, Tokens]]) -> Iterator[Reading]:
-        """Read pairs of tokens in batches of like length, the longest sources first.
+        """Read pairs of tokens in batches of similar length, the longest sources first.
 
         Args:
-            pairs: of at least one token a side.
+            pairs: token pairs with at least one token per side.
         """
         order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i][0]), -len(pairs[i][1])))
         for start in range(0, len(order), self.batch_size):
@@ -71,7 +41,7 @@ class Reader:
         """The target positions of one batch, with a gradient where gradients are enabled.
 
         Args:
-            pairs: of at least one token a side, the longest source first.
+            pairs: token pairs with at least one token per side, the longest source first.
         """
         device = self.model.generator.output_layer.weight.device
         tgt_field = self.fields["tgt"]
@@ -95,7 +65,7 @@ class Reader:
         )
 
     def _indices(self, side: str, lines: Sequence[Tokens], device: torch.device) -> Tensor:
-        """Words to numbers, padded: length x N x 1."""
+        """Token indices, padded: length x N x 1."""
         vocab, padding = self.fields[side].vocab, self.fields[side].pad_token
         longest = max(map(len, lines))
         rows = [

@@ -238,7 +238,9 @@ class Nowhere:
         """Nothing to do."""
 
 
-def searcher(model: Any, fields: dict[str, Any], opt: Any, model_opt: Any, report_align: bool = False) -> Any:
+def searcher(
+    model: Any, fields: dict[str, Any], opt: Any, model_opt: Any, report_align: bool = False, **kwargs: Any
+) -> Any:
     """What searches for translations with a model that is loaded; a language model goes on with its lines.
 
     Args:
@@ -247,6 +249,7 @@ def searcher(model: Any, fields: dict[str, Any], opt: Any, model_opt: Any, repor
         opt: options of onmt_translate.
         model_opt: options that the model was trained with.
         report_align: give links with each translation.
+        kwargs: further arguments of OpenNMT-py's translator.
     """
     is_language_model = model_opt.model_task == ModelTask.LANGUAGE_MODEL
     kind = onmt.translate.translator.GeneratorLM if is_language_model else Translator
@@ -258,5 +261,5 @@ def searcher(model: Any, fields: dict[str, Any], opt: Any, model_opt: Any, repor
         global_scorer=onmt.translate.GNMTGlobalScorer.from_opt(opt),
         out_file=Nowhere(),
         report_align=report_align,
-        report_score=False,
+        **{"report_score": False, **kwargs},
     )

@@ -3,55 +3,21 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from onmt.constants import DefaultTokens, ModelTask
+from onmt.constants import DefaultTokens
 from onmt.translate.translation_server import ServerModel
 from torch import nn
 
-from onmt_varattn.api import parse_options
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.parsers import translate_options
+from onmt_varattn.nmt.search.loading import Loaded
 from onmt_varattn.nmt.serving.config import ModelConfig
 from onmt_varattn.nmt.serving.options import OTHER_NAMES, Options, read_options, with_options
 from onmt_varattn.nmt.serving.requests import Clone, Limits, RequestError, Translation, check_cost
 from onmt_varattn.nmt.serving.turns import Turns
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What comes out of a checkpoint, or of several for an ensemble."""
-
-    fields: dict[str, Any]
-    model: nn.Module
-    model_opt: Any
-
-    @classmethod
-    def from_opt(cls, opt: Any) -> "Loaded":
-        """Read the checkpoints that the options name."""
-        import onmt.decoders.ensemble
-        import onmt.model_builder
-
-        loader = onmt.model_builder if len(opt.models) == 1 else onmt.decoders.ensemble
-        return cls(*loader.load_test_model(opt))
-
-    def translator(self, opt: Any) -> Any:
-        """OpenNMT's translator, or ours, that searches as the options say.
-
-        Raises:
-            UserError: the options are not for this model.
-        """
-        from onmt_varattn.nmt.search.translator import searcher
-
-        words, most = len(self.fields["tgt"].base_field.vocab), opt.random_sampling_topk
-        if most > words:
-            raise UserError(
-                f"-random_sampling_topk {most} is more than the {words} target words of the model"
-            )
-        if self.model_opt.model_task == ModelTask.LANGUAGE_MODEL and opt.report_align:
-            raise UserError("-report_align is not for a language model, which aligns nothing")
-        return searcher(self.model, self.fields, opt, self.model_opt, opt.report_align)
 
 
 class ServedModel(ServerModel):
@@ -94,7 +60,7 @@ class ServedModel(ServerModel):
         whole_request = options.get("batch_size") == 0  # OpenNMT's way to say: all in one batch
         if whole_request:
             del options["batch_size"]
-        parsed = parse_options(opt["models"], options)
+        parsed = translate_options(opt["models"], options)
         if whole_request:
             parsed.batch_size = 0
         parsed.cuda = parsed.gpu > -1

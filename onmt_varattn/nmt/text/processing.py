@@ -29,6 +29,7 @@ import sentencepiece
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.errors import UserError
 from onmt_varattn.utils.files import atomic_write
 
@@ -77,15 +78,6 @@ _RESERVED = {
     "sentencepiece": _Reserved(SPACE_MARKER, SPACE_MARKER, "u2581"),
     "bpe": _Reserved("@", r"(?<=@)@(?!\S)", "u0040"),  # only a word's end reads like a join marker
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Sentence:
-    """A line as a model reads it."""
-
-    tokens: list[str]
-    words: list[int]  # the word, from 0, that each token is a part of
-    labels: list[str]  # the words as text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +159,7 @@ class TextSide:
             words = _moses_detokenizer(self.language).detokenize(words.split(), unescape=False)
         return words
 
-    def sentence(self, line: str) -> "Sentence":
+    def sentence(self, line: str) -> Sentence:
         """Raw text to tokens, with the words that they are parts of."""
         tokens = self.encode(line).split()
         words = self.words(tokens)
@@ -175,6 +167,16 @@ class TextSide:
         for token, word in zip(tokens, words, strict=True):
             parts[word].append(token)
         return Sentence(tokens, words, [self.decode(" ".join(part)) for part in parts])
+
+    def pieces(self, sentence: Sentence) -> list[str]:
+        """Tokens for display: without subword markers, with a leading dot where a word continues."""
+        markers = {"sentencepiece": (SPACE_MARKER, ""), "bpe": ("", JOIN_MARKER)}
+        first, last = markers.get(self.subword, ("", ""))
+        continues = [False, *(one == other for one, other in itertools.pairwise(sentence.words))]
+        return [
+            "·" * joined + (token.removeprefix(first).removesuffix(last) or token)
+            for token, joined in zip(sentence.tokens, continues, strict=True)
+        ]
 
     def words(self, tokens: Sequence[str]) -> list[int]:
         """Which word, counted from 0, each token is a part of."""

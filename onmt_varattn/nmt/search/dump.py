@@ -20,8 +20,9 @@ from typing import IO, Any
 from onmt.constants import DefaultTokens
 from torch import Tensor
 
+from onmt_varattn.analysis.reading import Reading
 from onmt_varattn.nmt.model.decoder import has_null
-from onmt_varattn.nmt.model.reading import Reader, Reading
+from onmt_varattn.nmt.model.reading import Reader
 from onmt_varattn.nmt.search.translator import Hypothesis
 from onmt_varattn.utils.progress import progress
 

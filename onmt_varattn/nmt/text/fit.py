@@ -1,18 +1,29 @@
-"""Whether a model and a text go together."""
+"""Checks that a text is in the languages of a translation model."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from onmt_varattn.api import Model
+from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.errors import warn
-from onmt_varattn.nmt.text.processing import Sentence, TextProcessing
+from onmt_varattn.nmt.text.processing import TextProcessing
 from onmt_varattn.nmt.text.vocabulary import MOST_UNKNOWN, unknown_share
 
 SWAPPED = 0.75  # as many nats as on its own side: then a text is rather of the other one
 FEWEST = 8  # words, to tell two languages from each other
 SAMPLE = 500  # lines
 LANGUAGES = {"src": "source", "tgt": "target"}
+
+
+class TextModel(Protocol):
+    """A translation model with its vocabularies and text processing."""
+
+    fields: dict[str, Any]
+    processing: TextProcessing
+
+    @property
+    def name(self) -> str:
+        """The paths of its checkpoints."""
 
 
 class Side(NamedTuple):
@@ -50,7 +61,7 @@ def sides_of(fields: dict[str, Any], processing: TextProcessing | None) -> dict[
     }
 
 
-def unknown_shares(model: Model, pairs: Sequence[tuple[Sentence, Sentence]]) -> dict[str, float]:
+def unknown_shares(model: TextModel, pairs: Sequence[tuple[Sentence, Sentence]]) -> dict[str, float]:
     """How much of the tokens of "src" and "tgt", from 0 to 1, is not in the model's vocabularies."""
     return {
         side: unknown_share(
@@ -61,7 +72,7 @@ def unknown_shares(model: Model, pairs: Sequence[tuple[Sentence, Sentence]]) -> 
     }
 
 
-def warn_of_unknown(model: Model, pairs: Sequence[tuple[Sentence, Sentence]], *places: str) -> Fit:
+def warn_of_unknown(model: TextModel, pairs: Sequence[tuple[Sentence, Sentence]], *places: str) -> Fit:
     """Say that results mean little where model and text hardly fit.
 
     Args:
@@ -78,7 +89,7 @@ def warn_of_unknown(model: Model, pairs: Sequence[tuple[Sentence, Sentence]], *p
     return Fit(shares, good)
 
 
-def warn_of_findings(model: Model, fit: Fit, findings: Iterable[str | None]) -> None:
+def warn_of_findings(model: TextModel, fit: Fit, findings: Iterable[str | None]) -> None:
     """Say what is wrong with a model's alignments.
 
     Where model and text do not fit, the model is not to blame, and a warning has been given already.

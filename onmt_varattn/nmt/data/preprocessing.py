@@ -1,0 +1,564 @@
+"""Preprocessing: two parallel text files to everything that `onmt_train` needs.
+
+The whole corpus is held in memory, raw and then encoded, and written only once all of it is done.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import multiprocessing
+import os
+import shlex
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import yaml
+from onmt.opts import config_opts
+
+from onmt_varattn.analysis.alignment import Links, parse_pharaoh
+from onmt_varattn.errors import UserError, warn
+from onmt_varattn.nmt.text.processing import (
+    SUBWORDS,
+    TOKENIZERS,
+    VOCAB_SIZE,
+    WORDS_A_SUBWORD,
+    Subwords,
+    TextProcessing,
+    TextSide,
+    learn_merges,
+    learn_subwords,
+    learn_suitable_subwords,
+    moses_knows,
+)
+from onmt_varattn.nmt.text.vocabulary import unknown_share
+from onmt_varattn.utils.cli import Parser, logger
+from onmt_varattn.utils.files import atomic_write_all, check_writable, read_lines
+from onmt_varattn.utils.progress import Progress, progress
+
+SIDES = {"src": "source", "tgt": "target"}
+PAPER_PAIRS = 100_000  # training pairs from which the paper's sizes are the ones to start with
+CHUNK = 512  # lines that a worker process takes at a time
+SWAPPED = 0.25  # more of the words known to the other side than to its own: a text of the other language
+
+Pair = tuple[str, str]
+
+
+@dataclasses.dataclass
+class Split:
+    """The sentence pairs of one corpus, and what became of them."""
+
+    name: str
+    pairs: list[Pair]
+    read: int
+    links: list[Links] | None = None  # alignments of the pairs
+    lines: list[int] = dataclasses.field(default_factory=list)  # where the pairs were read, from 1
+    dropped: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.lines = self.lines or list(range(1, self.read + 1))
+
+    def drop(self, reasons: dict[str, Callable[[str, str], bool]]) -> None:
+        """Drop each pair for the first reason that holds; a test set keeps line by line what it had."""
+        if self.name == "test":
+            return
+        kept = []
+        for i, pair in enumerate(self.pairs):
+            reason = next((name for name, holds in reasons.items() if holds(*pair)), None)
+            if reason is None and self.links is not None and not self.links[i]:
+                reason = "without alignment"
+            if reason is None:
+                kept.append(i)
+            else:
+                self.dropped[reason] += 1
+        self.pairs = [self.pairs[i] for i in kept]
+        self.lines = [self.lines[i] for i in kept]
+        if self.links is not None:
+            self.links = [self.links[i] for i in kept]
+        if not kept:
+            raise UserError(f"no {self.name} pair is left of {self.read:,} after filtering: {self.losses()}")
+
+    def losses(self) -> str:
+        """The dropped pairs by reason, as text."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items()) or "none"
+
+    def side(self, index: int) -> list[str]:
+        """All lines of one side, 0 for the source."""
+        return [pair[index] for pair in self.pairs]
+
+    def lengths(self) -> str:
+        """Mean number of tokens on either side, as text."""
+        means = [sum(len(line.split()) for line in self.side(i)) / len(self.pairs) for i in (0, 1)]
+        return f"{means[0]:.1f} / {means[1]:.1f}"
+
+
+def preprocess_opts(parser: argparse.ArgumentParser) -> None:
+    """The options of `onmt_preprocess`."""
+    config_opts(parser)
+    group: Any = parser.add_argument_group("Data")
+    for name, use in {"train": "training", "valid": "validation", "test": "test"}.items():
+        for side, meaning in SIDES.items():
+            option = f"{name}_{side}"
+            group.add(
+                f"-{option}",
+                f"--{option}",
+                required=name != "test",
+                help=f"Raw {use} text, {meaning} side: UTF-8, one sentence a line.",
+            )
+    group = parser.add_argument_group("Text")
+    group.add(
+        "-subword",
+        "--subword",
+        choices=SUBWORDS,
+        default="sentencepiece",
+        help="Subword model, learned from the training text: sentencepiece (byte pair encoding on raw "
+        "text), bpe (subword-nmt, '@@' marks) or none (whole words).",
+    )
+    group.add(
+        "-vocab_size",
+        "--vocab_size",
+        type=_at_least(1),
+        help="Number of subwords, for both sides together with -share_vocab or -joint_subwords, else for "
+        f"each. Default: one per {WORDS_A_SUBWORD} running words of the training text, at most "
+        f"{VOCAB_SIZE:,}, at least what its characters need, and no more than it has. With -subword none: "
+        f"the most frequent words to keep, {VOCAB_SIZE:,} by default.",
+    )
+    group.add(
+        "-merges",
+        "--merges",
+        type=_at_least(1),
+        help="Number of merges of -subword bpe, instead of -vocab_size.",
+    )
+    group.add(
+        "-share_vocab",
+        "--share_vocab",
+        action="store_true",
+        help="One subword model and one vocabulary for both sides.",
+    )
+    group.add(
+        "-joint_subwords",
+        "--joint_subwords",
+        action="store_true",
+        help="One subword model, learned from both sides, but a vocabulary for each.",
+    )
+    group.add("-lowercase", "--lowercase", action="store_true", help="Lower-case the text.")
+    group.add(
+        "-tokenize",
+        "--tokenize",
+        choices=TOKENIZERS,
+        default="none",
+        help="Tokenizer before the subword model: moses, or none where the text is tokenized already "
+        "or the subword model is to see it raw.",
+    )
+    for side, meaning in SIDES.items():
+        group.add(
+            f"-{side}_lang",
+            f"--{side}_lang",
+            help=f"Language of the {meaning} side for moses, such as de; by default the extension of "
+            f"-train_{side}.",
+        )
+    group = parser.add_argument_group("Alignments")
+    for name in ("train", "valid"):
+        group.add(
+            f"-{name}_align",
+            f"--{name}_align",
+            help=f"Word alignments of -{name}_src and -{name}_tgt in Pharaoh format (0-0 1-2 ...), for "
+            "onmt_train -posterior external. Pairs without any are dropped.",
+        )
+    group.add(
+        "-align_units",
+        "--align_units",
+        choices=["words", "subwords"],
+        default="words",
+        help="What the alignments count: words as they are after -tokenize, whose links then hold for all "
+        "of their subwords, or the subwords themselves.",
+    )
+    group = parser.add_argument_group("Filtering")
+    for side, meaning in SIDES.items():
+        group.add(
+            f"-{side}_seq_length",
+            f"--{side}_seq_length",
+            type=_at_least(1),
+            default=125,
+            help=f"Drop training and validation pairs whose {meaning} has more tokens, counted after "
+            "encoding. Pairs with a blank side are dropped too; test sets keep every line.",
+        )
+    group = parser.add_argument_group("Output")
+    group.add(
+        "-save_data",
+        "--save_data",
+        required=True,
+        help="Prefix of all files written, such as data/run; onmt_train reads data/run.yaml.",
+    )
+    group.add("-overwrite", "--overwrite", action="store_true", help="Replace files that exist.")
+    group.add(
+        "-num_threads",
+        "--num_threads",
+        type=_at_least(0),
+        default=0,
+        help="Worker processes, 0 for one a core; the result is the same for any number.",
+    )
+
+
+def preprocess_parser() -> Parser:
+    """All options of onmt_preprocess."""
+    parser = Parser(description="Tokenize, learn and apply subwords, filter, and build vocabularies.")
+    preprocess_opts(parser)
+    return parser
+
+
+def preprocess(args: Sequence[str] | None = None) -> None:
+    """Read, tokenise, learn and apply subwords, filter, count, and write."""
+    opt = preprocess_parser().parse_args(args)
+    paths = _output_paths(opt)
+    _check(opt, paths)
+    splits = [_read(opt, name) for name in ("train", "valid", "test") if getattr(opt, f"{name}_src")]
+    train = splits[0]
+
+    text = TextProcessing(_side(opt, "src"), _side(opt, "tgt"))
+    _convert(splits, text.src.prepare, text.tgt.prepare, opt.num_threads, "preparing")
+    for split in splits:
+        split.drop({"blank source": lambda src, tgt: not src, "blank target": lambda src, tgt: not tgt})
+    _warn_of_swapped(opt, splits)
+    text, sizes = _learn(opt, text, train)
+    _convert(splits, text.src.segment, text.tgt.segment, opt.num_threads, "encoding")
+    for split in splits:
+        _align(split, text, getattr(opt, f"{split.name}_align", None), opt.align_units)
+    for split in splits:
+        split.drop(
+            {
+                f"source over -src_seq_length {opt.src_seq_length}": _longer(0, opt.src_seq_length),
+                f"target over -tgt_seq_length {opt.tgt_seq_length}": _longer(1, opt.tgt_seq_length),
+            }
+        )
+    vocabularies = _vocabularies(opt, train)
+    atomic_write_all(_contents(opt, paths, splits, text, vocabularies))
+    _report(opt, paths, splits, vocabularies, sizes)
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(value: str) -> int:
+        if not value.isdecimal() or int(value) < least:
+            raise argparse.ArgumentTypeError(f"'{value}' is not a whole number of {least} or more")
+        return int(value)
+
+    return number
+
+
+def _longer(index: int, most: int) -> Callable[[str, str], bool]:
+    return lambda *pair: pair[index].count(" ") >= most
+
+
+def _output_paths(opt: Any) -> dict[str, str]:
+    """The files to write by what they hold, the one that vouches for the others last."""
+    names = [f"{name}.{side}" for name in ("train", "valid", "test") for side in SIDES]
+    if opt.test_src is None:
+        names = names[:4]
+    names += ["vocab"] if opt.share_vocab else ["vocab.src", "vocab.tgt"]
+    names += [f"{name}.align" for name in ("train", "valid") if getattr(opt, f"{name}_align")]
+    return {name: f"{opt.save_data}.{name}" for name in [*names, "text.json", "yaml"]}
+
+
+def _check(opt: Any, paths: dict[str, str]) -> None:
+    """Refuse what can be seen to fail, before any work."""
+    if opt.merges and opt.vocab_size:
+        raise UserError("-merges and -vocab_size both set the number of subwords; give one of them")
+    if opt.merges and opt.subword != "bpe":
+        raise UserError(f"-merges is for -subword bpe; use -vocab_size with -subword {opt.subword}")
+    if opt.joint_subwords and opt.subword == "none":
+        raise UserError("-joint_subwords has no subword model to learn with -subword none; leave it out")
+    if opt.joint_subwords and opt.share_vocab:
+        raise UserError("-share_vocab has one subword model already; leave -joint_subwords out")
+    if (opt.train_align is None) != (opt.valid_align is None):
+        raise UserError("-train_align and -valid_align go together; give both")
+    if (opt.test_src is None) != (opt.test_tgt is None):
+        given, other = ("src", "tgt") if opt.test_src else ("tgt", "src")
+        raise UserError(f"-test_{given} is given without -test_{other}; a test set needs both")
+    inputs = [getattr(opt, f"{name}_{side}") for name in ("train", "valid", "test") for side in SIDES]
+    read = {os.path.realpath(path) for path in [*inputs, opt.train_align, opt.valid_align] if path}
+    for path in paths.values():
+        if os.path.realpath(path) in read:
+            raise UserError(f"{path} is an input file and would be written over; change -save_data")
+        if os.path.isdir(path) or (os.path.lexists(path) and not opt.overwrite):
+            raise UserError(f"{path} exists; use -overwrite to replace it, or change -save_data")
+    for path in (paths["yaml"], *paths.values()):
+        check_writable(path)
+
+
+def _read(opt: Any, name: str) -> Split:
+    src_path, tgt_path = (getattr(opt, f"{name}_{side}") for side in SIDES)
+    sides = []
+    for path in (src_path, tgt_path):
+        sides.append(read_lines(path))
+        if not sides[-1]:
+            raise UserError(f"{path} is empty; expected one sentence a line")
+    src, tgt = sides
+    if len(src) != len(tgt):
+        raise UserError(
+            f"{src_path} has {len(src):,} lines but {tgt_path} has {len(tgt):,}; "
+            "line n of one must be the translation of line n of the other"
+        )
+    return Split(name, list(zip(src, tgt, strict=True)), len(src), _read_links(opt, name, len(src)))
+
+
+def _read_links(opt: Any, name: str, lines: int) -> list[Links] | None:
+    path = getattr(opt, f"{name}_align", None)
+    if path is None:
+        return None
+    links = [parse_pharaoh(line, f"{path}, line {i}") for i, line in enumerate(read_lines(path), 1)]
+    if len(links) != lines:
+        raise UserError(f"{path} has {len(links):,} lines but -{name}_src has {lines:,}")
+    return links
+
+
+def _align(split: Split, text: TextProcessing, path: str | None, units: str) -> None:
+    """Turn a split's links between words into links between tokens, and check that they fit."""
+    if split.links is None:
+        return
+    for i, (pair, links) in enumerate(zip(split.pairs, split.links, strict=True)):
+        sides = ((text.src, pair[0].split()), (text.tgt, pair[1].split()))
+        words = [list(range(len(line))) if units == "subwords" else side.words(line) for side, line in sides]
+        for source, target in links:
+            if source > words[0][-1] or target > words[1][-1]:
+                raise UserError(
+                    f"{path}, line {split.lines[i]}: link {source}-{target} is outside of a sentence pair "
+                    f"with {words[0][-1] + 1} and {words[1][-1] + 1} {units}, counted from 0 (-align_units)"
+                )
+        split.links[i] = frozenset(
+            (a, b)
+            for a, source in enumerate(words[0])
+            for b, target in enumerate(words[1])
+            if (source, target) in links
+        )
+
+
+def _warn_of_swapped(opt: Any, splits: Sequence[Split]) -> None:
+    """Compare the words of other splits with those of the training text, before subwords hide them."""
+    train, *others = splits
+    known = [{word for line in train.side(i) for word in line.split()} for i in (0, 1)]
+    for split, (i, side) in itertools.product(others, enumerate(SIDES)):
+        words = [word for line in split.side(i) for word in line.split()]
+        shares = [1 - unknown_share(words, vocabulary) for vocabulary in known]
+        if shares[1 - i] - shares[i] > SWAPPED:
+            path, sources = getattr(opt, f"{split.name}_{side}"), (opt.train_src, opt.train_tgt)
+            warn(
+                f"-{split.name}_{side} {path}: {shares[i]:.0%} of its words are in {sources[i]}, and "
+                f"{shares[1 - i]:.0%} in {sources[1 - i]}; are source and target swapped?"
+            )
+
+
+def _side(opt: Any, side: str) -> TextSide:
+    """One side's text processing, its subword model still to be learned."""
+    path = getattr(opt, f"train_{side}")
+    language = getattr(opt, f"{side}_lang") or os.path.splitext(path)[1][1:]
+    if opt.tokenize == "moses" and not moses_knows(language):
+        logger.warning(
+            f"warning: moses has no rules for language '{language}' of {path} and uses the English ones; "
+            f"-{side}_lang sets the language"
+        )
+    return TextSide(opt.lowercase, opt.tokenize, language, opt.subword)
+
+
+def _learn(opt: Any, text: TextProcessing, train: Split) -> tuple[TextProcessing, list[int | None]]:
+    """Learn the subword models from the training pairs alone.
+
+    Returns:
+        The text processing with its models, and the number of subwords per side (None where not known).
+    """
+    if opt.subword == "none":
+        return text, [None, None]
+    print(f"learning {opt.subword} subwords from {len(train.pairs):,} training pairs", flush=True)
+    if opt.share_vocab or opt.joint_subwords:
+        both = list(itertools.chain(train.side(0), train.side(1)))
+        learned = [_subword_model(opt, both, "training text")]
+    else:
+        learned = [
+            _subword_model(opt, train.side(i), f"{meaning} training text")
+            for i, meaning in enumerate(SIDES.values())
+        ]
+    chosen = [found for found in learned if isinstance(found, Subwords)]
+    if chosen:
+        print(_sizes(chosen), flush=True)
+    models = [found.model if isinstance(found, Subwords) else found for found in learned]
+    sizes = [found.size if isinstance(found, Subwords) else opt.vocab_size for found in learned]
+    text = TextProcessing(
+        dataclasses.replace(text.src, model=models[0]), dataclasses.replace(text.tgt, model=models[-1])
+    )
+    return text, [sizes[0], sizes[-1]]
+
+
+def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str | Subwords:
+    """The subword model of a text, with its size if no option sets that."""
+    if opt.merges:
+        return learn_merges(lines, opt.merges, name)
+    if opt.vocab_size:
+        return learn_subwords(opt.subword, lines, opt.vocab_size, name)
+    return learn_suitable_subwords(opt.subword, lines, name)
+
+
+def _sizes(chosen: Sequence[Subwords]) -> str:
+    """What was chosen for both sides together, or for each, and why."""
+    other = "-vocab_size sets another number"
+    first = chosen[0]
+    if all((found.size, found.reason) == (first.size, first.reason) for found in chosen):
+        where = "for both sides" if len(chosen) == 1 else "on each side"
+        return f"subwords: {first.size:,} {where} ({first.reason}; {other})"
+    sides = [
+        f"{found.size:,} on the {meaning} side ({found.reason})"
+        for found, meaning in zip(chosen, SIDES.values(), strict=True)
+    ]
+    return f"subwords: {', '.join(sides)}; {other}"
+
+
+def _convert(
+    splits: Iterable[Split], src: Callable[[str], str], tgt: Callable[[str], str], processes: int, doing: str
+) -> None:
+    """Replace the lines of every split by what `src` and `tgt` make of them."""
+    splits = list(splits)
+    lines = sum(2 * len(split.pairs) for split in splits)
+    with progress(total=lines, desc=f"{doing} text", unit="lines") as bar:
+        for split in splits:
+            sides = [_map(convert, split.side(i), processes, bar) for i, convert in enumerate((src, tgt))]
+            split.pairs = list(zip(*sides, strict=True))
+
+
+def _map(convert: Callable[[str], str], lines: Sequence[str], processes: int, bar: Progress) -> list[str]:
+    """`convert` on every line, in order."""
+    processes = processes or os.cpu_count() or 1
+    if processes == 1 or len(lines) <= CHUNK:
+        return _counted(map(convert, lines), bar)
+    with multiprocessing.Pool(processes, _start_worker, (convert,)) as pool:
+        return _counted(pool.imap(_work, lines, CHUNK), bar)
+
+
+def _counted(lines: Iterable[str], bar: Progress) -> list[str]:
+    found = []
+    for line in lines:
+        found.append(line)
+        bar.update()
+    return found
+
+
+_worker: Callable[[str], str]
+
+
+def _start_worker(convert: Callable[[str], str]) -> None:
+    """Give a worker process its task once, since that holds a whole subword model."""
+    global _worker
+    _worker = convert
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+
+
+def _work(line: str) -> str:
+    return _worker(line)
+
+
+def _vocabularies(opt: Any, train: Split) -> list[dict[str, int]]:
+    """Token counts of source and target, the most frequent first; one and the same if shared."""
+    counts = [Counter(token for line in train.side(i) for token in line.split()) for i in (0, 1)]
+    if opt.share_vocab:
+        counts = [counts[0] + counts[1]] * 2
+    most = (opt.vocab_size or VOCAB_SIZE) if opt.subword == "none" else None
+    return [dict(sorted(count.items(), key=lambda item: (-item[1], item[0]))[:most]) for count in counts]
+
+
+def _contents(
+    opt: Any,
+    paths: dict[str, str],
+    splits: Iterable[Split],
+    text: TextProcessing,
+    vocabularies: list[dict[str, int]],
+) -> dict[str, str]:
+    """Every file's content by its path, in the order of `paths`."""
+    content = {
+        "text.json": text.to_json(),
+        "yaml": yaml.safe_dump(_config(opt, paths, vocabularies), sort_keys=False, allow_unicode=True),
+    }
+    for i, side in enumerate(SIDES):
+        vocab = "vocab" if opt.share_vocab else f"vocab.{side}"
+        content[vocab] = "".join(f"{token}\t{count}\n" for token, count in vocabularies[i].items())
+        for split in splits:
+            content[f"{split.name}.{side}"] = "".join(f"{line}\n" for line in split.side(i))
+    for split in splits:
+        if split.links is not None:
+            content[f"{split.name}.align"] = "".join(
+                " ".join(f"{a}-{b}" for a, b in sorted(links)) + "\n" for links in split.links
+            )
+    return {path: content[name] for name, path in paths.items()}
+
+
+def _config(opt: Any, paths: dict[str, str], vocabularies: list[dict[str, int]]) -> dict[str, Any]:
+    """What `onmt_train` is told."""
+    data = {
+        corpus: {
+            "path_src": paths[f"{name}.src"],
+            "path_tgt": paths[f"{name}.tgt"],
+            "weight": 1,
+            "transforms": [],
+        }
+        for corpus, name in {"corpus_1": "train", "valid": "valid"}.items()
+    }
+    for corpus, name in {"corpus_1": "train", "valid": "valid"}.items():
+        if getattr(opt, f"{name}_align"):
+            data[corpus]["path_align"] = paths[f"{name}.align"]
+    config = {"save_data": opt.save_data, "text_processing": paths["text.json"], "data": data}
+    for side, vocabulary in zip(SIDES, vocabularies, strict=True):
+        config[f"{side}_vocab"] = paths["vocab" if opt.share_vocab else f"vocab.{side}"]
+        config[f"{side}_vocab_size"] = len(vocabulary)  # onmt_train would cut at 50,000
+    if opt.share_vocab:
+        config["share_vocab"] = True
+    return config
+
+
+def _vocabulary_size(opt: Any, found: int, subwords: int | None) -> str:
+    """The size of a vocabulary, and why it is smaller than -vocab_size or the number chosen.
+
+    Args:
+        opt: the options.
+        found: tokens in the vocabulary.
+        subwords: subwords in the model, None with whole words or -merges.
+    """
+    size = f"{found:,} tokens" + (" (shared)" if opt.share_vocab else "")
+    if opt.subword == "none":
+        if opt.vocab_size is None or found >= opt.vocab_size:
+            return size
+        return f"{size} (-vocab_size {opt.vocab_size:,}, but the training text has no more distinct words)"
+    if subwords is None or found >= subwords:
+        return size
+    return (
+        f"{size} (the model has {subwords:,} subwords; those not found in the segmented training text, such "
+        "as parts of longer subwords, are left out)"
+    )
+
+
+def _report(
+    opt: Any,
+    paths: dict[str, str],
+    splits: Sequence[Split],
+    vocabularies: list[dict[str, int]],
+    sizes: Sequence[int | None],
+) -> None:
+    train, valid, *_ = splits
+    for split in splits:
+        print(
+            f"{split.name}: {split.read:,} pairs read, {len(split.pairs):,} kept, dropped: {split.losses()}"
+        )
+        print(f"{split.name}: mean length {split.lengths()} tokens (source / target)")
+    for i, meaning in enumerate(SIDES.values()):
+        tokens = [token for line in valid.side(i) for token in line.split()]
+        unknown = sum(token not in vocabularies[i] for token in tokens)
+        print(
+            f"{meaning} vocabulary: {_vocabulary_size(opt, len(vocabularies[i]), sizes[i])}; "
+            f"unknown in valid: {unknown:,} of {len(tokens):,} ({unknown / len(tokens):.2%})"
+        )
+    print("written: " + " ".join(paths.values()))
+    config, model = shlex.quote(paths["yaml"]), shlex.quote(f"{opt.save_data}.model")
+    posterior = "-posterior external" if opt.train_align else "-posterior_rnn brnn"
+    preset = "paper" if len(train.pairs) >= PAPER_PAIRS else "small"
+    print(
+        f"next: onmt_train -config {config} -attention variational {posterior} -preset {preset} "
+        f"-save_model {model}"
+    )
+    best = shlex.quote(f"{opt.save_data}.model_best.pt")
+    print(f"then: onmt_translate -model {best} -src TEXT -output FILE -kmax 5 -beam 10")

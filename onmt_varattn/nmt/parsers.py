@@ -1,0 +1,172 @@
+"""Command-line parsers of the translation commands, and OpenNMT-py's checks of what they parse.
+
+They stand below `bin/` because several commands, the recipes and the Python API use the same ones.
+"""
+
+import copy
+import logging
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import sacrebleu
+from onmt.utils.parse import ArgumentParser
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.plugin import register
+from onmt_varattn.training.opts import check_translate, nonfinite_opt
+from onmt_varattn.utils.cli import Parser
+from onmt_varattn.utils.files import check_output
+
+
+def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
+    """All options of onmt_train."""
+    register()
+    import onmt.opts
+
+    parser = Parser(siblings=siblings, prog=prog, description="Train a translation model.")
+    onmt.opts.train_opts(parser)
+    return parser
+
+
+def vocabulary_parser(siblings: Sequence[Parser] = ()) -> Parser:
+    """All options of onmt_build_vocab."""
+    register()
+    import onmt.opts
+
+    parser = Parser(siblings=siblings, description="Count words for vocabularies.")
+    onmt.opts.dynamic_prepare_opts(parser, build_vocab_only=True)
+    return parser
+
+
+def translate_parser(dynamic: bool = False) -> Parser:
+    """All options of onmt_translate, or of onmt_translate_dynamic."""
+    register()
+    import onmt.opts
+
+    parser = Parser(description="Translate with a trained model.")
+    onmt.opts.config_opts(parser)
+    onmt.opts.translate_opts(parser, dynamic=dynamic)
+    return parser
+
+
+def evaluate_parser() -> Parser:
+    """All options of onmt_evaluate."""
+    parser = Parser(description="Score models trained with -attention on a text and its translation.")
+
+    def add(name: str, **kwargs: Any) -> None:
+        parser.add(f"-{name}", f"--{name}", **kwargs)
+
+    add("model", nargs="+", required=True, help="Checkpoints, each scored by itself.")
+    add("src", required=True, help="Source sentences, a line each, as for onmt_translate.")
+    add("tgt", required=True, help="Their translations.")
+    add(
+        "kmax",
+        type=int,
+        nargs="+",
+        default=[0, 1, 2, 3, 5],
+        help="Test with the K most probable alignments, for each of these K. 0: with all, which perplexity "
+        "is given for in any case.",
+    )
+    add("json", help="Write all numbers to this file, too.")
+    add("batch_size", type=int, default=32, help="Sentences at a time.")
+    add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
+    nonfinite_opt(add)
+    add(
+        "samples",
+        type=int,
+        default=10,
+        help="Draws that are mixed at each position, in scoring and in decoding, with models trained with "
+        "-attention relaxed. Time and memory grow with it.",
+    )
+    add("seed", type=int, default=1, help="Of these draws.")
+    add("bleu", action="store_true", help="Translate as well, for each way of testing, and give BLEU.")
+    add("bleu_kmax", type=int, nargs="+", help="For -bleu: translate with these K. Default: those of -kmax.")
+    add("bleu_tokenize", default="13a", choices=list(sacrebleu.BLEU.TOKENIZERS), help="sacreBLEU's -tok.")
+    add("beam", type=int, default=10, help="For -bleu, as for onmt_translate; so are the next four.")
+    add("length_penalty", default="wu", choices=["none", "wu", "avg"], help="For -bleu.")
+    add("alpha", type=float, default=1.0, help="For -bleu: of the length penalty.")
+    add("eos_norm", type=float, default=3.0, help="For -bleu: against ending early.")
+    add("max_length", type=int, default=100, help="For -bleu: most tokens of a translation.")
+    return parser
+
+
+def check_evaluation(opt: Namespace) -> None:
+    """Check the options of onmt_evaluate before any model is loaded.
+
+    Raises:
+        UserError: an option has a wrong value, or an output file would replace an input file.
+    """
+    for option, values in (("kmax", opt.kmax), ("bleu_kmax", opt.bleu_kmax or [])):
+        for k in values:
+            if k < 0:
+                raise UserError(f"-{option} {k} must not be negative")
+    if opt.samples < 2:
+        raise UserError(f"-samples {opt.samples} must be at least 2, or there is no standard error")
+    if not 0 <= opt.seed < 2**63:
+        raise UserError(f"-seed {opt.seed} must not be negative, and be below 2 to the power of 63")
+    check_output("json", opt.json, [("src", opt.src), ("tgt", opt.tgt), *(("model", m) for m in opt.model)])
+    if opt.bleu_kmax is not None and not opt.bleu:
+        raise UserError(f"-bleu_kmax {' '.join(map(str, opt.bleu_kmax))} is for -bleu; give that too")
+    if opt.bleu:
+        try:
+            sacrebleu.BLEU(tokenize=opt.bleu_tokenize)
+        except (ImportError, RuntimeError, OSError) as error:  # a tokeniser that is not installed
+            reason = " ".join(str(error).split())
+            raise UserError(f"-bleu_tokenize {opt.bleu_tokenize}: {reason}") from None
+
+
+def validated_training(opt: Namespace) -> Namespace:
+    """Run OpenNMT-py's checks of training options, which are assertions and rewrite what they check.
+
+    Returns:
+        A copy of the options as OpenNMT-py completes them.
+
+    Raises:
+        UserError: an option is wrong.
+    """
+    trial = copy.deepcopy(opt)
+    logging.disable(logging.CRITICAL)
+    try:
+        ArgumentParser.validate_train_opts(trial)
+        ArgumentParser.update_model_opts(trial)
+        ArgumentParser.validate_model_opts(trial)
+        ArgumentParser.validate_prepare_opts(trial)
+    except (AssertionError, ValueError, AttributeError, OSError) as error:
+        raise UserError(" ".join(str(error).split()) or f"the options do not fit: {error!r}") from None
+    finally:
+        logging.disable(logging.NOTSET)
+    return trial
+
+
+def check_model_options(opt: Namespace) -> None:
+    """Complete and check the options that define a translation model, without reading any file."""
+    ArgumentParser.update_model_opts(opt)
+    ArgumentParser.validate_model_opts(opt)
+
+
+def translate_options(models: Sequence[str], options: dict[str, Any]) -> Namespace:
+    """Options of onmt_translate by name to a namespace, checked as on the command line.
+
+    Args:
+        models: paths of checkpoints.
+        options: values by option name; False leaves a flag off.
+
+    Raises:
+        UserError: an option is unknown, or has a wrong value.
+    """
+    parser = translate_parser()
+    parser.error = _raise  # type: ignore[method-assign]
+    words = ["-model", *models, "-src", "given by the caller"]
+    for name, value in options.items():
+        parser.check_settable(name)
+        if value is not False:  # "-name=value" in one word: a separate "-h" would be read as an option
+            words.append(f"-{name}" if value is True else f"-{name}={value}")
+    opt = parser.parse_args(words)
+    check_translate(opt)
+    ArgumentParser.validate_translate_opts(opt)
+    return opt
+
+
+def _raise(message: str) -> NoReturn:
+    raise UserError(message)
