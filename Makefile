@@ -24,10 +24,11 @@ test-faults: $(INSTALLED)   ## break runs on purpose, resume them, print what ca
 fuzz: $(INSTALLED)          ## random changes to checkpoints, for ten minutes; MINUTES=1 for one
 	$(RUN) -m tests.fuzz -minutes $(or $(MINUTES),10)
 
-lint: $(INSTALLED)          ## format, lint, types
+lint: $(INSTALLED)          ## format, lint, types, imports
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
 
 bench: $(INSTALLED)         ## speed and memory against stock OpenNMT-py
 	$(RUN) -m benchmarks

@@ -217,3 +217,16 @@ def program() -> str:
     """What the user called, and which of several processes this is."""
     name = sys.argv[0].rsplit("/", 1)[-1]
     return f"{name} (rank {os.environ['RANK']})" if os.environ.get("RANK", "0") != "0" else name
+
+
+def start_logging(path: str | None = None) -> logging.Logger:
+    """Log to standard error and, if given, to a file, in the format of OpenNMT-py."""
+    handlers: list[logging.Handler] = [
+        logging.StreamHandler(),
+        *([logging.FileHandler(path)] if path else []),
+    ]
+    logging.basicConfig(
+        format="[%(asctime)s %(levelname)s] %(message)s", level=logging.INFO, handlers=handlers, force=True
+    )
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    return logger

@@ -9,11 +9,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onmt.utils.logging import init_logger
-
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.plugin import register
-from onmt_varattn.utils.cli import FAILED, Parser, run
+from onmt_varattn.utils.cli import FAILED, Parser, run, start_logging
 
 if TYPE_CHECKING:
     from onmt_varattn.nmt.serving.requests import Limits
@@ -104,7 +102,7 @@ def serve(opt: Any) -> None:
     configs = read_config(opt.config)
     token = read_token(opt.token_file) if opt.token_file else None
     Access.of([opt.ip], opt.allowed_host)  # or refuse the names before the models are loaded
-    init_logger()
+    start_logging()
     models = Models(limits_of(opt))
     with bind(opt.ip, opt.port) as bound, stopping_on_signals(models.turns.stop):
         try:

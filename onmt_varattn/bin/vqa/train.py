@@ -1,13 +1,12 @@
 """onmt_vqa_train: train a model that answers questions about images."""
 
-import logging
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from onmt_varattn.training.checkpoints.runs import check_place
 from onmt_varattn.training.opts import ATTENTION_OPTIONS
-from onmt_varattn.utils.cli import run
+from onmt_varattn.utils.cli import run, start_logging
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.vqa import opts
 from onmt_varattn.vqa.parsers import vqa_train_parser
@@ -31,14 +30,6 @@ def train(opt: Any) -> None:
     from onmt_varattn.vqa.training import train as train_model
 
     train_model(opt, unset)
-
-
-def start_logging(path: str) -> None:
-    """Log as OpenNMT-py does: to the terminal, and to a file if there is one."""
-    from onmt.utils.logging import init_logger
-
-    init_logger(path or None)
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

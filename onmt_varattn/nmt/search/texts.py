@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sacrebleu
-from onmt.utils.logging import init_logger
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import FailedError, UserError
@@ -22,6 +21,7 @@ from onmt_varattn.nmt.text.fit import SAMPLE, sides_of, warn_of_misfit
 from onmt_varattn.nmt.text.vocabulary import unknown_share
 from onmt_varattn.training.allocator import keep_freed_memory
 from onmt_varattn.training.opts import check_translate
+from onmt_varattn.utils.cli import start_logging
 from onmt_varattn.utils.files import (
     atomic_write,
     check_output,
@@ -135,7 +135,7 @@ def build(opt: Namespace, quiet: bool = False) -> Any:
     from onmt_varattn.nmt.model.building import AlignmentModel
 
     ArgumentParser.validate_translate_opts(opt)
-    logger = None if quiet else init_logger(opt.log_file)
+    logger = None if quiet else start_logging(opt.log_file)
     translator = Loaded.from_opt(opt).translator(opt, report_score=not quiet, logger=logger)
     if opt.align_debug and not translator.report_align:
         raise UserError("-align_debug is for transformers with -report_align; use -attn_debug")
