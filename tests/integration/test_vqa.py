@@ -448,9 +448,9 @@ def test_a_mistake_is_one_sentence(data, tmp_path, flags, said, capsys):
         ("-data D -question what", "-data scores, -question asks"),
         ("-question what", "-image_features is needed too"),
         ("-image_features F", "-question is needed too"),
-        ("-image_features F -question what -image_id 77", "there is no image 77 in it"),
+        ("-image_features F -question what -image_id 77", "it has no image 77"),
         ("-image_features F -question what", "it has several images; choose one with -image_id"),
-        ("-image_features F -image_id 1 -question ???", "there is no word in it"),
+        ("-image_features F -image_id 1 -question ???", "it contains no word"),
         ("-data D -kmax -1", "-kmax -1 must not be negative"),
         ("-data D -batch_size 0", "-batch_size 0 must be at least 1"),
         ("-data D -image x.png", "-image goes with -question"),
@@ -478,7 +478,7 @@ def test_models_of_other_kinds_and_data_are_refused(data, trained, tmp_path, cap
     capsys.readouterr()
     assert call(vqa_evaluate.main, *f"-model {trained} -data {other}".split()) == 2
     assert (
-        "its words, answers, number of boxes, training and validation questions are not those"
+        "its words, answers, number of boxes, training and validation questions differ from those"
         in capsys.readouterr().err
     )
 
@@ -497,7 +497,7 @@ def resplit(data, directory):
 def test_questions_that_a_model_was_chosen_by_are_not_scored_as_others(data, trained, tmp_path, capsys):
     other = resplit(data, tmp_path)
     assert call(vqa_evaluate.main, *f"-model {trained} -data {other}".split()) == 2
-    assert "its training and validation questions are not those of -data" in capsys.readouterr().err
+    assert "its training and validation questions differ from those of -data" in capsys.readouterr().err
     prefix = str(tmp_path / "m")
     assert train(data, prefix, run="-train_steps 2") == 0
     assert train(other, prefix, f"{SAMPLED} -resume", run="-train_steps 3") == 2
@@ -599,7 +599,7 @@ def test_a_picture_that_cannot_be_drawn_is_told_before_the_answers(
 
 def test_data_named_by_its_file_is_told(data, tmp_path, capsys):
     assert train(f"{data}.json", str(tmp_path / "m")) == 2
-    assert f"-data {data}.json: leave out .json" in capsys.readouterr().err
+    assert f"-data {data}.json: omit .json" in capsys.readouterr().err
 
 
 def test_a_run_is_not_resumed_with_features_of_another_size(data, tmp_path, capsys):
@@ -703,4 +703,4 @@ def test_features_of_another_size_are_refused(trained, tmp_path, capsys):
     np.savez(tmp_path / "7.npz", features=np.ones((3, 5), np.float32), boxes=np.ones((3, 4), np.float32))
     words = ["-model", trained, "-image_features", str(tmp_path), "-question", "what color is it"]
     assert call(vqa_evaluate.main, *words) == 2
-    assert "image 7: features of size 5, where" in capsys.readouterr().err
+    assert "image 7: features of size 5, but" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Attention compared with gold boxes, for data in which the box of each answer is known."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class BoxScores:
 
     def __init__(self, gold: Mapping[int, Gold], answers: Sequence[str], path: str) -> None:
         self.gold, self.answers, self.path = gold, answers, path
-        self._sums: dict[str, dict[str, float]] = {}
+        self._sums: dict[str, Counter[str]] = defaultdict(Counter)
 
     def add(self, inference: Inference, questions: Sequence[int], labels: Sequence[int]) -> None:
         """Add N questions: N ids, and N labels, negative where there is none."""
@@ -64,12 +65,11 @@ class BoxScores:
                     f"-gold {self.path}, question {question}: there is no box {box}; its image has "
                     f"{counts[n]}"
                 )
-            sums = self._sums.setdefault(known.kind, {"questions": 0})
+            sums = self._sums[known.kind]
             sums["questions"] += 1
             for kind, rows in probs.items():
-                own = rows[n]
-                for name, value in (("mass", own[box]), ("hit", own[box] == max(own))):
-                    sums[f"{name} {kind}"] = sums.get(f"{name} {kind}", 0.0) + value
+                sums[f"mass {kind}"] += rows[n][box]
+                sums[f"hit {kind}"] += rows[n][box] == max(rows[n])
 
     def means(self) -> dict[str, dict[str, Any]]:
         """Per kind of question: their number and, in percent, the mean probability of the gold box
@@ -80,20 +80,13 @@ class BoxScores:
         """
         if not self._sums:
             raise UserError(f"-gold {self.path}: it has no box for any of the questions scored")
-        return {
-            kind: {
-                "questions": int(sums["questions"]),
-                **{
-                    name: {
-                        of: 100 * sums[f"{name} {of}"] / sums["questions"]
-                        for of in KINDS
-                        if f"{name} {of}" in sums
-                    }
-                    for name in ("mass", "hit")
-                },
-            }
-            for kind, sums in sorted(self._sums.items(), reverse=True)
-        }
+        found: dict[str, dict[str, Any]] = {}
+        for kind, sums in sorted(self._sums.items(), reverse=True):
+            found[kind] = {"questions": sums["questions"]}
+            for name in ("mass", "hit"):
+                known = [of for of in KINDS if f"{name} {of}" in sums]
+                found[kind][name] = {of: 100 * sums[f"{name} {of}"] / sums["questions"] for of in known}
+        return found
 
 
 def _id(path: str, key: str) -> int:
