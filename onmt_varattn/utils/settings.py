@@ -107,7 +107,7 @@ class Meta:
     usual: Any = None
     option: str | None = None
     short: str | None = None
-    nargs: str | None = None
+    nargs: str | int | None = None
     metavar: str | None = None
     replaces: bool = False
 
@@ -149,7 +149,7 @@ def setting(
     usual: Any = None,
     option: str | None = None,
     short: str | None = None,
-    nargs: str | None = None,
+    nargs: str | int | None = None,
     metavar: str | None = None,
     replaces: bool = False,
 ) -> Any:
@@ -168,7 +168,7 @@ def setting(
         usual: default where the setting applies and is None: a value, or a function of the dataclass.
         option: name on the command line, default: the field's.
         short: second name, of one letter.
-        nargs: for lists: "+" (default) or "*".
+        nargs: for lists: "+" (default), "*" or a number.
         metavar: placeholder of the value in `-h`.
         replaces: change choices, default and help of an option that the parser already has (OpenNMT-py's);
             default: leave such an option as it is.

@@ -15,7 +15,7 @@ from onmt_varattn.utils.locking import only_one
 from onmt_varattn.vqa.data.answers import normalise
 from onmt_varattn.vqa.data.dataset import Data
 from onmt_varattn.vqa.features import building
-from onmt_varattn.vqa.scenes import Settings, write_scenes
+from onmt_varattn.vqa.scenes import SceneSettings, write_scenes
 from tests.conftest import call
 
 NAMES = {
@@ -31,7 +31,7 @@ FREQUENCY, LENGTH = 4, 6
 def made(tmp_path_factory):
     """Small scenes."""
     directory = tmp_path_factory.mktemp("scenes")
-    write_scenes(Settings(train_images=60, valid_images=21, seed=4), str(directory))
+    write_scenes(SceneSettings(train_images=60, valid_images=21, seed=4), str(directory))
     return directory
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from onmt_varattn.bin.vqa import make_scenes
 from onmt_varattn.errors import UserError
-from onmt_varattn.vqa.scenes import Settings, files, write_scenes
+from onmt_varattn.vqa.scenes import SceneSettings, files, write_scenes
 from onmt_varattn.vqa.scenes.pictures import outline
 from onmt_varattn.vqa.scenes.questions import KNOWLEDGE, MAX_QUESTIONS, MISTAKEN, NUMBER_WORDS, annotate, ask
 from onmt_varattn.vqa.scenes.scene import (
@@ -36,7 +36,7 @@ NAMES = {
     "trainval.tsv",
     "gold.json",
 }
-SMALL = Settings(train_images=300, valid_images=80, feature_size=48, draw_images=1)
+SMALL = SceneSettings(train_images=300, valid_images=80, feature_size=48, draw_images=1)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_the_annotators_split_about_evenly_over_two_answers(asked):
 
 
 def test_nine_occurrences_cover_the_answers():
-    default = Settings()
+    default = SceneSettings()
     majorities, given = Counter(), Counter()
     for part, images in default.images.items():
         for image in images:
@@ -348,7 +348,7 @@ def test_noise_has_the_standard_deviation_asked_for_and_ends_at_zero(scenes):
 
 
 def test_the_nearest_clean_box_has_the_colour_and_shape_of_a_noisy_one(scenes):
-    default = Settings()
+    default = SceneSettings()
     places = [(x, y, x + 60, y + 60) for x in (60, 290, 500) for y in (50, 210, 370)]
     kinds = list(itertools.product(COLOURS, SHAPES, ("small", "large"), places))
     clean = np.stack([attributes(Box(kind[3], Thing(*kind[:3]))) for kind in kinds]) @ vectors(128)
@@ -376,9 +376,9 @@ def contents(directory):
 
 
 def test_the_same_options_write_the_same_bytes_over_an_earlier_run(tmp_path):
-    settings = Settings(train_images=5, valid_images=3, draw_images=2)
+    settings = SceneSettings(train_images=5, valid_images=3, draw_images=2)
     write_scenes(settings, str(tmp_path / "1"))
-    write_scenes(Settings(train_images=5, valid_images=3, draw_images=2, seed=2), str(tmp_path / "2"))
+    write_scenes(SceneSettings(train_images=5, valid_images=3, draw_images=2, seed=2), str(tmp_path / "2"))
     first = contents(tmp_path / "1")
     assert len(first) == 6 + 2 * 2
     assert all(content != first[name] for name, content in contents(tmp_path / "2").items())
@@ -387,7 +387,7 @@ def test_the_same_options_write_the_same_bytes_over_an_earlier_run(tmp_path):
 
 
 def test_scenes_do_not_depend_on_how_many_there_are(directory, read, tmp_path):
-    write_scenes(Settings(train_images=2, valid_images=3, feature_size=48), str(tmp_path))
+    write_scenes(SceneSettings(train_images=2, valid_images=3, feature_size=48), str(tmp_path))
     lines = (directory / "trainval.tsv").read_bytes().splitlines()
     assert (tmp_path / "trainval.tsv").read_bytes().splitlines() == lines[:2] + lines[300:303]
     for name, key in (
@@ -447,13 +447,13 @@ def test_outlines_have_the_area_of_their_shape():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_images": 0}, "-train_images 0: expected 1 to 999,999"),
-        ({"valid_images": -1}, "-valid_images -1: expected 1 to 999,999"),
+        ({"train_images": 0}, "-train_images 0 must be between 1 and 999999"),
+        ({"valid_images": -1}, "-valid_images -1 must be between 1 and 999999"),
         ({"train_images": 1_000_000}, "-train_images 1000000"),
-        ({"questions_per_image": 0}, "-questions_per_image 0: expected 1 to 25"),
+        ({"questions_per_image": 0}, "-questions_per_image 0 must be between 1 and 25"),
         ({"questions_per_image": 26}, "-questions_per_image 26"),
-        ({"feature_size": 31}, "-feature_size 31: expected 32"),
-        ({"feature_noise": -0.1}, "-feature_noise -0.1: expected 0 to 100"),
+        ({"feature_size": 31}, "-feature_size 31 must be between 32 and"),
+        ({"feature_noise": -0.1}, "-feature_noise -0.1 must be between 0 and 100"),
         ({"boxes": (6, 12)}, "-boxes 6 12: expected two numbers from 7"),
         ({"boxes": (12, 11)}, "-boxes 12 11"),
         ({"boxes": (12, 101)}, "-boxes 12 101"),
@@ -463,11 +463,11 @@ def test_outlines_have_the_area_of_their_shape():
 )
 def test_settings_out_of_range_are_refused(options, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        Settings(**options)
+        SceneSettings(**options)
 
 
 def test_the_bounds_themselves_are_taken(tmp_path):
-    settings = Settings(
+    settings = SceneSettings(
         1, 1, MAX_QUESTIONS, feature_size=32, feature_noise=0, boxes=(7, 7), draw_images=5, seed=0
     )
     corpus = write_scenes(settings, str(tmp_path))
@@ -476,10 +476,10 @@ def test_the_bounds_themselves_are_taken(tmp_path):
 
 
 def test_pictures_of_an_earlier_run_are_not_left_beside_other_scenes(tmp_path):
-    write_scenes(Settings(train_images=3, valid_images=2, draw_images=2), str(tmp_path))
+    write_scenes(SceneSettings(train_images=3, valid_images=2, draw_images=2), str(tmp_path))
     before = contents(tmp_path)
     with pytest.raises(UserError, match=r"images/ has pictures .* COCO_train2014_000000000002\.png"):
-        write_scenes(Settings(train_images=3, valid_images=2, draw_images=1, seed=2), str(tmp_path))
+        write_scenes(SceneSettings(train_images=3, valid_images=2, draw_images=1, seed=2), str(tmp_path))
     assert contents(tmp_path) == before
 
 
@@ -487,17 +487,17 @@ def test_an_output_that_cannot_be_a_directory_is_refused_before_any_work(tmp_pat
     monkeypatch.setattr(files, "draw_scene", lambda *_: pytest.fail("work began"))
     (tmp_path / "file").write_text("mine", "utf-8")
     with pytest.raises(UserError, match="file"):
-        write_scenes(Settings(), str(tmp_path / "file"))
+        write_scenes(SceneSettings(), str(tmp_path / "file"))
     assert (tmp_path / "file").read_text("utf-8") == "mine"
 
 
 @pytest.mark.parametrize("failing", ["_to_disk", "_row", "majority"])
 def test_a_failure_leaves_the_files_of_an_earlier_run(tmp_path, monkeypatch, failing):
-    write_scenes(Settings(train_images=2, valid_images=1), str(tmp_path))
+    write_scenes(SceneSettings(train_images=2, valid_images=1), str(tmp_path))
     before = contents(tmp_path)
     monkeypatch.setattr(files, failing, full)
     with pytest.raises(UserError, match=r"-output .* No space left"):
-        write_scenes(Settings(train_images=2, valid_images=1, seed=2), str(tmp_path))
+        write_scenes(SceneSettings(train_images=2, valid_images=1, seed=2), str(tmp_path))
     assert contents(tmp_path) == before
     assert len(before) == 6
 
@@ -511,7 +511,9 @@ def test_the_command_hands_its_options_on_and_prints_a_summary(tmp_path, capsys)
     make_scenes.main(
         [*f"-output {tmp_path / 'command'} {options} -boxes 9 11 -seed 5 -draw_images 1".split()]
     )
-    settings = Settings(6, 2, 3, feature_size=40, feature_noise=0.1, boxes=(9, 11), seed=5, draw_images=1)
+    settings = SceneSettings(
+        6, 2, 3, feature_size=40, feature_noise=0.1, boxes=(9, 11), seed=5, draw_images=1
+    )
     corpus = write_scenes(settings, str(tmp_path / "function"))
     assert contents(tmp_path / "command") == contents(tmp_path / "function")
     printed = capsys.readouterr().out

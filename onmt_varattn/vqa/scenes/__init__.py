@@ -5,6 +5,6 @@ until the answer is known, and features are sums over attributes, so that the me
 circle is the mean of a blue star and a red circle.
 """
 
-from onmt_varattn.vqa.scenes.files import Settings, summary, write_scenes
+from onmt_varattn.vqa.scenes.files import SceneSettings, summary, write_scenes
 
-__all__ = ["Settings", "summary", "write_scenes"]
+__all__ = ["SceneSettings", "summary", "write_scenes"]

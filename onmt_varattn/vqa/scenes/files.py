@@ -19,6 +19,7 @@ import numpy as np
 from onmt_varattn.errors import UserError
 from onmt_varattn.utils.files import atomic_write, check_writable
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.settings import Settings, check, setting
 from onmt_varattn.vqa.scenes.pictures import draw_picture
 from onmt_varattn.vqa.scenes.questions import (
     MAX_QUESTIONS,
@@ -57,51 +58,41 @@ ABOUT = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass
+class SceneSettings(Settings):
     """Size and properties of the data.
-
-    Attributes:
-        train_images: number of training images.
-        valid_images: number of images for validation and test.
-        questions_per_image: number of different questions per image.
-        feature_size: feature size of a box.
-        feature_noise: standard deviation of the noise of each feature.
-        boxes: smallest and largest number of boxes per image.
-        draw_images: number of images per part that are drawn as PNG files.
-        seed: random seed.
 
     Raises:
         UserError: a value is out of range; the message names the option.
     """
 
-    train_images: int = 3000
-    valid_images: int = 800
-    questions_per_image: int = 4
-    feature_size: int = 128
-    feature_noise: float = 0.5
-    boxes: tuple[int, int] = (10, 16)
-    draw_images: int = 0
-    seed: int = 1
+    train_images: int = setting(3000, help="Number of training images.", at_least=1, at_most=MAX_IMAGES)
+    valid_images: int = setting(
+        800, help="Number of validation and test images.", at_least=1, at_most=MAX_IMAGES
+    )
+    questions_per_image: int = setting(
+        4, help="Number of different questions per image.", at_least=1, at_most=MAX_QUESTIONS
+    )
+    feature_size: int = setting(128, help="Feature size of a box.", at_least=MIN_FEATURES, at_most=65_536)
+    feature_noise: float = setting(
+        0.5, help="Standard deviation of the noise on each feature.", at_least=0, at_most=100
+    )
+    boxes: list[int] = setting([10, 16], help="Smallest and largest number of boxes per image.", nargs=2)
+    draw_images: int = setting(
+        0,
+        help="Number of images per part that are also drawn as PNG files.",
+        at_least=0,
+        at_most=MAX_IMAGES,
+    )
+    seed: int = setting(1, help="Random seed.", at_least=0, below=2**63)
 
     def __post_init__(self) -> None:
-        ranges = {
-            "train_images": (1, MAX_IMAGES),
-            "valid_images": (1, MAX_IMAGES),
-            "questions_per_image": (1, MAX_QUESTIONS),
-            "feature_size": (MIN_FEATURES, 65_536),
-            "feature_noise": (0, 100),
-            "draw_images": (0, MAX_IMAGES),
-            "seed": (0, 2**63 - 1),
-        }
-        for name, (low, high) in ranges.items():
-            if not low <= getattr(self, name) <= high:
-                raise UserError(f"-{name} {getattr(self, name)}: expected {low:,} to {high:,}")
+        check(self)
         fewest, most = self.boxes
         if not MAX_THINGS <= fewest <= most <= 100:
             raise UserError(
-                f"-boxes {fewest} {most}: expected two numbers from {MAX_THINGS} (the largest "
-                "number of objects in a scene) to 100, the smaller first"
+                f"-boxes {fewest} {most}: expected two numbers from {MAX_THINGS} (the largest number of "
+                "objects in a scene) to 100, the smaller first"
             )
 
     @property
@@ -125,7 +116,7 @@ class Corpus:
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     gold: dict[int, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, part: str, scene: Scene, settings: Settings) -> None:
+    def add(self, part: str, scene: Scene, settings: SceneSettings) -> None:
         """Add questions about a scene, and their answers."""
         for k, question in enumerate(ask(scene, settings.questions_per_image, settings.seed)):
             number = scene.image * QUESTION_IDS + k
@@ -146,7 +137,7 @@ class Corpus:
         return {**files, GOLD: self.gold}
 
 
-def write_scenes(settings: Settings, directory: str) -> Corpus:
+def write_scenes(settings: SceneSettings, directory: str) -> Corpus:
     """Draw scenes and write their files; no file is replaced before all are written.
 
     Raises:
@@ -176,7 +167,7 @@ def write_scenes(settings: Settings, directory: str) -> Corpus:
     return corpus
 
 
-def summary(settings: Settings, corpus: Corpus) -> str:
+def summary(settings: SceneSettings, corpus: Corpus) -> str:
     """A summary of the data in a few lines."""
     questions = [entry for part in corpus.questions.values() for entry in part]
     annotations = [entry for part in corpus.annotations.values() for entry in part]
@@ -209,7 +200,7 @@ def _annotation(scene: Scene, number: int, question: Question, answers: Sequence
     }
 
 
-def _row(scene: Scene, settings: Settings) -> bytes:
+def _row(scene: Scene, settings: SceneSettings) -> bytes:
     """A line of the feature file, with the line end of the csv module, which wrote the public files."""
     boxes = np.array([box.corners for box in scene.boxes], "<f4")  # S x 4
     seen = features(scene, settings.seed, settings.feature_size, settings.feature_noise).astype("<f4")
@@ -220,7 +211,7 @@ def _row(scene: Scene, settings: Settings) -> bytes:
     )
 
 
-def _check_pictures(settings: Settings, directory: str) -> None:
+def _check_pictures(settings: SceneSettings, directory: str) -> None:
     """Refuse a directory with pictures of an earlier run that would not be replaced."""
     there = {path.name for path in Path(directory, PICTURES).glob("COCO_*.png")}
     if others := there - set(settings.pictures.values()):
