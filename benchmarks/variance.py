@@ -39,8 +39,9 @@ from onmt_varattn.nmt.model.reading import Reader
 from onmt_varattn.training.allocator import keep_freed_memory
 from onmt_varattn.utils import pages
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import atomic_write, check_writable, fingerprint, read_lines, read_parallel
+from onmt_varattn.utils.files import atomic_write, check_writable, fingerprint
 from onmt_varattn.utils.progress import Progress, progress
+from onmt_varattn.utils.reading import read_lines, read_parallel
 
 PART = "variance"  # the mark of the page
 TRAINING = "-preset small -attention variational"

@@ -12,14 +12,14 @@ import torch
 
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
-from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction.plot import plot_kmax
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.runs import Run
 from onmt_varattn.reproduction.tables import Results, Table
 from onmt_varattn.reproduction.tasks import task_of
-from onmt_varattn.utils.files import atomic_write, read_lines
+from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.reading import check_parallel, read_lines
 
 Load = Callable[[str], Any]
 
@@ -64,10 +64,7 @@ def alignment_error_rates(run: Run, load: Load) -> dict[str, float]:
         read_lines(path) for path in (recipe.evaluate["src"], recipe.evaluate["tgt"], recipe.gold_align or "")
     )
     gold = [parse_pharaoh(line, f"{recipe.gold_align}, line {i}") for i, line in enumerate(links, 1)]
-    if len(gold) != len(source):
-        raise UserError(
-            f"{recipe.gold_align} has {len(gold)} lines and {recipe.evaluate['src']} {len(source)}"
-        )
+    check_parallel([recipe.evaluate["src"], recipe.gold_align or ""], [len(source), len(gold)])
     loaded = load(str(model))
     every = list(loaded.attentions(list(zip(source, target, strict=True)), loaded.kinds))
     rates = {

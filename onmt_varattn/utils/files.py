@@ -1,6 +1,5 @@
-"""Text files in and out: checked on the way in, all or nothing on the way out."""
+"""Files written completely or not at all; `reading` has what reads them."""
 
-import codecs
 import contextlib
 import errno
 import hashlib
@@ -10,155 +9,15 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, TextIO
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
 
-from onmt_varattn.errors import FailedError, UserError, warn
+from onmt_varattn.errors import FailedError, UserError
 
-BYTE_ORDER_MARK = codecs.BOM_UTF8
 TEMPORARY = ".tmp"  # how names of unfinished files end
 WHOLE = 64 << 20  # bytes; larger files are compared by samples
 SAMPLES = 64
 SAMPLE = 1 << 20  # bytes
-
-
-def read_bytes(path: str) -> bytes:
-    """A whole file; what cannot be read is a `UserError`."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def read_json(path: str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """The value of a UTF-8 JSON file, with or without a byte order mark.
-
-    Args:
-        path: path of the file.
-        object_hook: replaces objects while they are parsed, see `json.loads`.
-
-    Raises:
-        UserError: the file cannot be read, is empty or not JSON; the message names line and column.
-    """
-    content = read_bytes(path).removeprefix(BYTE_ORDER_MARK)
-    if not content.strip():
-        raise UserError(f"{path}: the file is empty")
-    try:
-        return json.loads(content.decode("utf-8"), object_hook=object_hook)
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line = content[before.rfind(b"\n") + 1 :].partition(b"\n")[0]
-        decode(line, f"{path}, line {before.count(10) + 1}")
-        raise
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}; is the file complete?"
-        ) from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a number of thousands of digits
-        raise UserError(f"{path}: cannot be read as JSON: {error}") from None
-
-
-def read_lines(path: str) -> list[str]:
-    """The lines of a UTF-8 text file, without line ends.
-
-    Only a line feed ends a line (so that a stray U+2028 inside a sentence cannot shift two
-    parallel files against each other); a carriage return before it, and a byte order mark at the
-    start of the file, are taken off. Carriage returns elsewhere are warned of.
-
-    Raises:
-        UserError: the file is missing, unreadable, not UTF-8 (named with its line), or has
-            carriage returns where others have line feeds.
-    """
-    content = read_bytes(path)
-    lines = content.removeprefix(BYTE_ORDER_MARK).split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    decoded = [decode(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
-    check_carriage_returns(path, [i for i, line in enumerate(decoded, 1) if "\r" in line], len(decoded))
-    return decoded
-
-
-def stream_lines(stream: TextIO, name: str) -> Iterator[str]:
-    """The lines of a stream such as standard input, read as `read_lines` reads them, one at a time.
-
-    Args:
-        stream: of text; its bytes are read where it has any.
-        name: what an error message calls it.
-
-    Raises:
-        FailedError: the stream is closed, or cannot be read for another reason.
-        UserError: it is not UTF-8.
-    """
-    lines, number = iter(getattr(stream, "buffer", stream)), 0
-    while True:
-        try:
-            line = next(lines)
-        except StopIteration:
-            return
-        except OSError as error:
-            raise FailedError(f"{name}: cannot be read: {error.strerror}") from None
-        number += 1
-        content = line if isinstance(line, bytes) else line.encode("utf-8")
-        if number == 1:
-            content = content.removeprefix(BYTE_ORDER_MARK)
-        yield decode(content.removesuffix(b"\n"), f"{name}, line {number}")
-
-
-def decode(line: bytes, place: str) -> str:
-    """A line of a UTF-8 file, without a carriage return at its end.
-
-    Raises:
-        UserError: it is not UTF-8; `place` says where.
-    """
-    try:
-        return line.decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{place}: not UTF-8 (byte 0x{line[error.start]:02x} at position {error.start + 1}); "
-            "convert the file to UTF-8"
-        ) from None
-
-
-def check_carriage_returns(path: str, within: list[int], lines: int) -> None:
-    """Carriage returns inside lines are stray mostly, and warned of; inside the only line they end others.
-
-    Args:
-        path: the file.
-        within: the numbers of lines that have some.
-        lines: how many there are.
-
-    Raises:
-        UserError: there is one line.
-    """
-    if within and lines == 1:
-        raise UserError(
-            f"{path}: a single line with carriage returns inside; lines end at line feeds, so convert them "
-            "(tr '\\r' '\\n'), or take them out"
-        )
-    if within:
-        warn(
-            f"{path}: {len(within):,} of {lines:,} lines have carriage returns inside, the first is line "
-            f"{within[0]}; lines end at line feeds, and these are read as spaces"
-        )
-
-
-def read_parallel(source_path: str, target_path: str) -> list[tuple[str, str]]:
-    """The sentence pairs of two files.
-
-    Raises:
-        UserError: a file is missing or empty, or they have different numbers of lines.
-    """
-    source, target = read_lines(source_path), read_lines(target_path)
-    for path, lines in ((source_path, source), (target_path, target)):
-        if not lines:
-            raise UserError(f"{path}: the file is empty")
-    if len(source) != len(target):
-        raise UserError(
-            f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
-            "parallel files need as many"
-        )
-    return list(zip(source, target, strict=True))
 
 
 def temporary_start(path: str) -> str:

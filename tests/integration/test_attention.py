@@ -351,7 +351,7 @@ def test_an_external_posterior_needs_alignments(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("0-0\n", "has 1 lines but"),
+        ("0-0\n", "has 1; parallel files need as many"),
         ("x\n" * 1000, "line 1: not an alignment"),
         ("99-0\n" * 1000, "link 99-0 is outside"),
     ],

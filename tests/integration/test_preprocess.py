@@ -428,9 +428,9 @@ def test_input_is_never_written_over(corpus, refused):
     ("change", "message"),
     [
         ({"train_src": "none.de"}, "none.de: cannot be read: No such file or directory"),
-        ({"train_src": "train.de", "train_tgt": "valid.en"}, "train.de has 60 lines but valid.en has 12;"),
-        ({"test_src": "train.de"}, "train.de has 60 lines but test.en has 5;"),
-        ({"valid_tgt": "empty"}, "empty is empty"),
+        ({"train_src": "train.de", "train_tgt": "valid.en"}, "train.de has 60 lines and valid.en has 12;"),
+        ({"test_src": "train.de"}, "train.de has 60 lines and test.en has 5;"),
+        ({"valid_tgt": "empty"}, "empty: the file is empty"),
         ({"valid_src": "latin1"}, "latin1, line 2: not UTF-8"),
         (
             {"subword": "bpe", "vocab_size": 14000},

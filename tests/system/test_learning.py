@@ -11,7 +11,7 @@ import pytest
 import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.reproduction.recipe import load_recipe
-from onmt_varattn.utils.files import read_lines
+from onmt_varattn.utils.reading import read_lines
 from tests.conftest import run_command
 
 SIZES = "-encoder_type brnn -layers 1 -word_vec_size 128 -rnn_size 128 -global_attention mlp -input_feed 1"

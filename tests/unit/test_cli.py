@@ -190,7 +190,7 @@ def test_corpora_are_checked_before_training(tmp_path):
     check_corpora(corpus("a", "b"))
     with pytest.raises(UserError, match=r"a has 3 lines and .*c has 2"):
         check_corpora(corpus("a", "c"))
-    with pytest.raises(UserError, match=r"empty .*is empty"):
+    with pytest.raises(UserError, match=r"corpus one: .*empty: the file is empty"):
         check_corpora(corpus("empty", "c"))
 
 
@@ -210,14 +210,14 @@ def test_help_tells_a_default_once(capsys):
 PROGRAM = """
 import sys
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import stream_lines
+from onmt_varattn.utils.reading import input_lines
 
 def large():
     for _ in range(10_000):
         print("one line of many")
 
 def copy():
-    for line in stream_lines(sys.stdin, "standard input"):
+    for line in input_lines(sys.stdin, "standard input"):
         print(line, flush=True)
 
 def ask_for_help():

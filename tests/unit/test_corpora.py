@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.corpora import cleaning, download, reading
+from onmt_varattn.nmt.corpora import cleaning, download
 from onmt_varattn.nmt.corpora import unpack as unpacking
 from onmt_varattn.nmt.corpora.cleaning import Cleaning, Tokenizer, tokenized
 from onmt_varattn.nmt.corpora.download import fetch
-from onmt_varattn.nmt.corpora.reading import FORMS, stream_lines
+from onmt_varattn.nmt.corpora.reading import FORMS, corpus_lines
 from onmt_varattn.nmt.corpora.stages import Stages
 from onmt_varattn.nmt.corpora.unpack import unpack
 
@@ -348,19 +348,18 @@ def test_segments():
 def test_lines_end_at_line_feeds_only(tmp_path):
     path = tmp_path / "a"
     path.write_bytes("\ufeffa\u2028b\x85c\r\n\nd\re\n".encode())
-    assert list(stream_lines(str(path))) == ["a\u2028b\x85c", "", "d\re"]
+    assert list(corpus_lines(str(path))) == ["a\u2028b\x85c", "", "d\re"]
     path.write_bytes(b"a\n\xff\n")
     with pytest.raises(UserError, match="line 2: not UTF-8"):
-        list(stream_lines(str(path)))
+        list(corpus_lines(str(path)))
 
 
-def test_a_line_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "LONGEST", 10)
+def test_a_line_that_fills_the_memory_is_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"short\n" + b"0123456789\n" + b"x" * 9 + b"\n")
     with pytest.raises(UserError, match="a, line 2: longer than 10 bytes"):
-        list(stream_lines(str(tmp_path / "a")))
+        list(corpus_lines(str(tmp_path / "a"), longest=10))
     (tmp_path / "a").write_bytes(b"012345678\n" * 2 + b"x" * 10)
-    assert [len(line) for line in stream_lines(str(tmp_path / "a"))] == [9, 9, 10]
+    assert [len(line) for line in corpus_lines(str(tmp_path / "a"), longest=10)] == [9, 9, 10]
 
 
 def test_tokens():

@@ -7,15 +7,8 @@ import pytest
 
 from onmt_varattn.errors import FailedError, UserError
 from onmt_varattn.utils import files
-from onmt_varattn.utils.files import (
-    atomic_write,
-    atomic_write_all,
-    check_writable,
-    fingerprint,
-    read_lines,
-    read_parallel,
-    write_result,
-)
+from onmt_varattn.utils.files import atomic_write, atomic_write_all, check_writable, fingerprint, write_result
+from onmt_varattn.utils.reading import read_lines, read_parallel
 
 
 def test_only_line_feeds_end_lines(tmp_path):

@@ -21,8 +21,9 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.text.fit import Fit, warn_of_findings, warn_of_unknown
 from onmt_varattn.training.opts import adder, nonfinite_opt
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import check_output, read_lines, read_parallel, write_result
+from onmt_varattn.utils.files import check_output, write_result
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.reading import check_parallel, read_lines, read_parallel
 
 KINDS = ("posterior", "exact", "prior")
 """Distributions over alignments, the best aligner first: name, and name in a `Reading`."""
@@ -87,8 +88,8 @@ def align(opt: Any) -> None:
     check_options(opt)
     lines = read_parallel(opt.src, opt.tgt)
     gold_lines = read_lines(opt.gold) if opt.gold else None
-    if gold_lines is not None and len(gold_lines) != len(lines):
-        raise UserError(f"{opt.gold} has {len(gold_lines)} lines and {opt.src} has {len(lines)}")
+    if gold_lines is not None:
+        check_parallel([opt.src, opt.gold], [len(lines), len(gold_lines)])
     model = Model(opt.model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
     reverse = None
     if opt.reverse_model:

@@ -13,8 +13,9 @@ from onmt_varattn.nmt.parsers import check_evaluation, evaluate_parser
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.training.allocator import keep_freed_memory
 from onmt_varattn.utils.cli import run
-from onmt_varattn.utils.files import read_parallel, to_json, write_result
+from onmt_varattn.utils.files import to_json, write_result
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.reading import read_parallel
 
 if TYPE_CHECKING:
     from onmt_varattn.analysis.reading import Reading

@@ -9,8 +9,9 @@ import torch
 from onmt_varattn.errors import UserError
 from onmt_varattn.training.opts import adder, nonfinite_opt
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import check_writable, read_parallel, write_result
+from onmt_varattn.utils.files import check_writable, write_result
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.reading import read_parallel
 
 
 def explore_parser() -> Parser:

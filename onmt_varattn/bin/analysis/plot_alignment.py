@@ -8,7 +8,8 @@ from typing import Any
 from onmt_varattn.errors import UserError, require
 from onmt_varattn.training.opts import adder, nonfinite_opt
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import check_writable, read_lines
+from onmt_varattn.utils.files import check_writable
+from onmt_varattn.utils.reading import read_lines
 
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
 

@@ -23,7 +23,7 @@ from onmt_varattn.analysis.figures import Panel, plot
 from onmt_varattn.api import Model
 from onmt_varattn.errors import require
 from onmt_varattn.utils.cli import Parser, run
-from onmt_varattn.utils.files import read_lines
+from onmt_varattn.utils.reading import read_lines
 
 OUT = Path("demo")
 LEAST_BLEU = 85.0

@@ -9,8 +9,9 @@ import urllib.error
 import urllib.request
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import atomic_write, read_bytes
+from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.reading import read_bytes
 
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 1 << 20

@@ -13,7 +13,7 @@ import sacremoses
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.corpora.cleaning import Cleaning, Pair, Tokenizer, tokenized
 from onmt_varattn.nmt.corpora.download import fetch
-from onmt_varattn.nmt.corpora.reading import FORMS, stream_lines
+from onmt_varattn.nmt.corpora.reading import FORMS, corpus_lines
 from onmt_varattn.nmt.corpora.stages import Stages
 from onmt_varattn.nmt.corpora.unpack import unpack
 from onmt_varattn.utils.cli import Parser, logger
@@ -251,14 +251,14 @@ def _write(
 
 def _pairs(sources: Sequence[Source]) -> Iterator[Pair]:
     for src, tgt, form in sources:
-        yield from zip(form(stream_lines(src)), form(stream_lines(tgt)), strict=True)
+        yield from zip(form(corpus_lines(src)), form(corpus_lines(tgt)), strict=True)
 
 
 def _count(src: str, tgt: str, form: Callable[[Iterator[str]], Iterator[str]]) -> int:
     """How many pairs two files hold."""
     counts = []
     for path in (src, tgt):
-        lines = progress(form(stream_lines(path)), desc=f"counting {path}", unit="lines")
+        lines = progress(form(corpus_lines(path)), desc=f"counting {path}", unit="lines")
         counts.append(sum(1 for _ in lines))
     if counts[0] != counts[1] or not counts[0]:
         raise UserError(

@@ -1,40 +1,21 @@
-"""The markup that corpora come in, to lines of text; one line at a time, however long the file."""
+"""Formats of published corpora, from lines of a file to lines of text."""
 
-import codecs
+import functools
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from onmt_varattn.errors import UserError
+from onmt_varattn.utils.reading import stream_lines
 
-LONGEST = 16 << 20  # bytes of a line, which is held in memory
+corpus_lines = functools.partial(
+    stream_lines, longest=16 << 20, advice="the archive is not the published one"
+)
+"""The lines of a file of a corpus; each is held in memory, so its length is bounded."""
+
 ABOUT_THE_TALK = ("<url>", "<talkid>", "<keywords>")
 AROUND_TEXT = re.compile(r"</?(?:title|description)>")
 SEGMENT = re.compile(r"<seg id[^>]*>\s*(.*?)\s*</seg>")
 ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d+);")
-
-
-def stream_lines(path: str) -> Iterator[str]:
-    """The lines of a UTF-8 file; only a line feed ends one, as in `files.read_lines`.
-
-    Raises:
-        UserError: the file cannot be read, is not UTF-8, or has a line longer than `LONGEST`.
-    """
-    try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST + 1), b""), 1):
-                if len(line) > LONGEST:
-                    raise UserError(
-                        f"{path}, line {number}: longer than {LONGEST:,} bytes; the archive is not the "
-                        "published one"
-                    )
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}, line {number}: not UTF-8; the archive is not the published one") from None
 
 
 def plain(lines: Iterable[str]) -> Iterator[str]:

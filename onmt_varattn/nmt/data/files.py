@@ -5,6 +5,7 @@ side left out.
 """
 
 import difflib
+import functools
 import itertools
 import math
 import os
@@ -18,7 +19,7 @@ from onmt.transforms import AVAILABLE_TRANSFORMS
 from onmt_varattn.analysis.alignment import parse_pharaoh
 from onmt_varattn.errors import UserError, warn
 from onmt_varattn.nmt.text.vocabulary import MOST_UNKNOWN, check_kept, read_vocabulary, unknown_share
-from onmt_varattn.utils.files import BYTE_ORDER_MARK, check_carriage_returns, decode
+from onmt_varattn.utils.reading import check_carriage_returns, check_parallel, stream_lines
 
 KEYS = ("path_src", "path_tgt", "path_align", "src_feats", "weight", "transforms", "src_prefix", "tgt_prefix")
 FILES = ("path_src", "path_tgt", "path_align")
@@ -104,15 +105,8 @@ def check_corpora(corpora: Corpora, skip_empty_level: str = "warning") -> None:
     for name, corpus in corpora.items():
         paths = [corpus[key] for key in FILES if corpus.get(key)]
         counts = [_count_lines(path) for path in paths]
-        for path, count in zip(paths, counts, strict=True):
-            if count == 0:
-                raise UserError(f"{path} (corpus {name}): the file is empty")
-            if count != counts[0]:
-                raise UserError(
-                    f"corpus {name}: {paths[0]} has {counts[0]} lines and {path} has {count}; "
-                    "parallel files need as many"
-                )
-        blank = [_blank_lines(path, counts[0]) for path in paths]  # reads alignments, too, as training does
+        check_parallel(paths, counts, f"corpus {name}: ")
+        blank = [_blank_lines(path) for path in paths]  # reads alignments, too, as training does
         _report_blank(name, paths, sorted(set().union(*blank[:2])), counts[0], skip_empty_level)
 
 
@@ -170,28 +164,21 @@ def _count_lines(path: str) -> int:
     return lines + (last != b"\n")
 
 
-def _blank_lines(path: str, lines: int) -> set[int]:
+def _blank_lines(path: str) -> set[int]:
     """The numbers, from 1, of lines without a token."""
-    blank, returns = set(), []
-    for number, line in enumerate(_lines(path), 1):
-        if "\r" in line:
-            returns.append(number)
-        if not line.strip():
-            blank.add(number)
-    check_carriage_returns(path, returns, lines)
+    blank = set()
+
+    def seen() -> Iterator[str]:
+        for number, line in enumerate(_lines(path), 1):
+            if not line.strip():
+                blank.add(number)
+            yield line
+
+    check_carriage_returns(path, seen())
     return blank
 
 
-def _lines(path: str) -> Iterator[str]:
-    """The lines of a file; what training could not read, or would misread, is refused."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if number == 1 and line.startswith(BYTE_ORDER_MARK):
-                raise UserError(
-                    f"{path}: begins with a byte-order mark, which would be a part of its first word; "
-                    "save it as UTF-8 without one, or have onmt_preprocess read it"
-                )
-            yield decode(line.removesuffix(b"\n"), f"{path}, line {number}")
+_lines = functools.partial(stream_lines, keep_mark=True)  # what training would misread is refused
 
 
 def check_links(opt: Any) -> None:

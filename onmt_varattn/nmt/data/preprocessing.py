@@ -34,8 +34,9 @@ from onmt_varattn.nmt.text.processing import (
 )
 from onmt_varattn.nmt.text.vocabulary import unknown_share
 from onmt_varattn.utils.cli import Parser, logger
-from onmt_varattn.utils.files import atomic_write_all, check_writable, read_lines
+from onmt_varattn.utils.files import atomic_write_all, check_writable
 from onmt_varattn.utils.progress import Progress, progress
+from onmt_varattn.utils.reading import check_parallel, read_lines, read_parallel
 
 SIDES = {"src": "source", "tgt": "target"}
 PAPER_PAIRS = 100_000  # training pairs from which the paper's sizes are the ones to start with
@@ -288,27 +289,16 @@ def _check(opt: Any, paths: dict[str, str]) -> None:
 
 def _read(opt: Any, name: str) -> Split:
     src_path, tgt_path = (getattr(opt, f"{name}_{side}") for side in SIDES)
-    sides = []
-    for path in (src_path, tgt_path):
-        sides.append(read_lines(path))
-        if not sides[-1]:
-            raise UserError(f"{path} is empty; expected one sentence a line")
-    src, tgt = sides
-    if len(src) != len(tgt):
-        raise UserError(
-            f"{src_path} has {len(src):,} lines but {tgt_path} has {len(tgt):,}; "
-            "line n of one must be the translation of line n of the other"
-        )
-    return Split(name, list(zip(src, tgt, strict=True)), len(src), _read_links(opt, name, len(src)))
+    pairs = read_parallel(src_path, tgt_path)
+    return Split(name, pairs, len(pairs), _read_links(opt, name, src_path, len(pairs)))
 
 
-def _read_links(opt: Any, name: str, lines: int) -> list[Links] | None:
+def _read_links(opt: Any, name: str, source: str, lines: int) -> list[Links] | None:
     path = getattr(opt, f"{name}_align", None)
     if path is None:
         return None
     links = [parse_pharaoh(line, f"{path}, line {i}") for i, line in enumerate(read_lines(path), 1)]
-    if len(links) != lines:
-        raise UserError(f"{path} has {len(links):,} lines but -{name}_src has {lines:,}")
+    check_parallel([source, path], [lines, len(links)])
     return links
 
 

@@ -25,12 +25,10 @@ from onmt_varattn.utils.cli import start_logging
 from onmt_varattn.utils.files import (
     atomic_write,
     check_output,
-    read_lines,
-    read_parallel,
-    stream_lines,
     write_result,
 )
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.reading import check_parallel, input_lines, read_lines, read_parallel
 
 STANDARD_INPUT = "-"
 DEFAULT_OUTPUT = "pred.txt"  # OpenNMT's
@@ -122,7 +120,7 @@ def translate_stream(opt: Namespace) -> None:
         check_output("output", opt.output, (("model", path) for path in opt.models))
     translator = build(opt, quiet=True)
     output = io.StringIO() if to_file else sys.stdout
-    for line in stream_lines(sys.stdin, "standard input"):
+    for line in input_lines(sys.stdin, "standard input"):
         found = hypotheses(translator, [line], batch_size=1)
         output.writelines(out + "\n" for out in output_lines(found, opt.with_score))
         output.flush()
@@ -233,8 +231,7 @@ def read_features(opt: Namespace, lines: int) -> dict[str, list[str]]:
         raise UserError(f"-src_feats {opt.src_feats}: write a dict, as {{'name': 'file'}}") from None
     features = {name: read_lines(path) for name, path in paths.items()}
     for name, values in features.items():
-        if len(values) != lines:
-            raise UserError(f"{paths[name]} has {len(values)} lines and {opt.src} has {lines}")
+        check_parallel([opt.src, paths[name]], [lines, len(values)])
     return features
 
 

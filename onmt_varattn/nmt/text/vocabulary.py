@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from onmt.constants import DefaultTokens
 
 from onmt_varattn.errors import UserError, warn
-from onmt_varattn.utils.files import BYTE_ORDER_MARK, decode, read_bytes
+from onmt_varattn.utils.reading import stream_lines
 
 MOST_UNKNOWN = 0.15  # of the tokens, before it is said that vocabulary and text hardly fit
 SPECIAL = (DefaultTokens.UNK, DefaultTokens.PAD, DefaultTokens.BOS, DefaultTokens.EOS)
@@ -23,13 +23,7 @@ def read_vocabulary(path: str, least: int = 0) -> dict[str, int]:
         UserError: the file is missing, empty or not UTF-8, has a line that is no token (and count),
             or a token twice.
     """
-    content = read_bytes(path)
-    if content.startswith(BYTE_ORDER_MARK):
-        raise UserError(
-            f"{path}: begins with a byte-order mark, which would be a part of its first token; "
-            "save it as UTF-8 without one"
-        )
-    lines = [decode(line, f"{path}, line {i}").split() for i, line in enumerate(content.split(b"\n"), 1)]
+    lines = map(str.split, stream_lines(path, keep_mark=True))
     entries = [(number, fields) for number, fields in enumerate(lines, 1) if fields]
     if not entries:
         raise UserError(

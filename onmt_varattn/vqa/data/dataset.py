@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import read_json
+from onmt_varattn.utils.reading import read_json
 from onmt_varattn.vqa.data.words import WordList
 from onmt_varattn.vqa.features.npz import check_plain
 from onmt_varattn.vqa.features.store import Store

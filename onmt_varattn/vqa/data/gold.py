@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import Inference
-from onmt_varattn.utils.files import read_json
+from onmt_varattn.utils.reading import read_json
 from onmt_varattn.vqa.data.answers import normalise
 
 KINDS = ("prior", "posterior", "exact")  # distributions over boxes

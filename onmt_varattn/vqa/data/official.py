@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import read_json
+from onmt_varattn.utils.reading import read_json
 
 MAX_ID = 2**63  # exclusive; ids are stored in 64 bits
 
