@@ -17,6 +17,7 @@ version = release = re.search(
 
 # myst_nb reads Markdown as myst_parser does, and runs the pages under notebooks/ (code cells).
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "options"]
+extensions += ["sphinx-mathjax-offline"]  # copies MathJax into the site and has pages load it from there
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3  # links such as maths.md#label-smoothing, as on a code host
 nb_execution_mode = "force"

@@ -176,7 +176,7 @@ def test_relative_links_resolve(page):
 
 
 def test_the_documentation_builds_without_warnings(tmp_path):
-    for package in ("sphinx", "myst_nb", "ipykernel", "furo"):
+    for package in ("sphinx", "myst_nb", "ipykernel", "furo", "sphinx-mathjax-offline"):
         pytest.importorskip(package)
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees"]
     result = run_command(*build, ROOT / "docs", tmp_path / "html")
@@ -187,3 +187,19 @@ def test_the_documentation_builds_without_warnings(tmp_path):
     for name, pictures in (("objectives", 5), ("models", 3)):
         assert (tmp_path / f"html/notebooks/{name}.html").read_text("utf-8").count("<img") >= pictures
     assert "LatentAttention" in (tmp_path / "html/api/latent.html").read_text("utf-8")
+    check_nothing_is_fetched(tmp_path / "html")
+
+
+def check_nothing_is_fetched(site):
+    """Scripts, styles, fonts and pictures of the site are its own files: it can be read offline."""
+    pages = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
+    assert len(pages) > 10
+    resource = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=[\"']([^\"']+)")
+    mathjax = 0
+    for path, page in pages.items():
+        for address in resource.findall(page):
+            assert not re.match(r"(https?:)?//", address), f"{path}: {address}"
+            mathjax += address.endswith("mathjax/tex-chtml.js")
+    assert mathjax > 0
+    assert (site / "_static/mathjax/tex-chtml.js").stat().st_size > 100_000
+    assert list((site / "_static/mathjax").rglob("*.woff"))

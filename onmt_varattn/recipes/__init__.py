@@ -1,0 +1,1 @@
+"""The recipes of onmt_reproduce, and the results of the paper (paper.yaml)."""
