@@ -1,8 +1,8 @@
-"""Visual question answering with a latent alignment over image regions, in torch alone.
+"""Visual question answering with a latent alignment over image regions; it does not need OpenNMT-py.
 
-Nothing here knows OpenNMT-py. Letters beside tensors, besides those of latent/:
+Letters in tensor shapes, in addition to those of latent/:
 
-    N  questions of a batch     S  boxes (regions) of an image     F  feature size of a box
-    L  words of a question      V  answers                         D  query size
+    N  questions per batch      S  boxes (regions) per image       F  feature size of a box
+    L  words per question       V  answers                         D  query size
     A  attention size
 """

@@ -1,6 +1,6 @@
-"""A question about an image: which of its boxes does the answer come from?
+"""The model: a question about an image is answered from one of its boxes, the latent alignment.
 
-With x_1..x_S the features of the boxes and w the question's words,
+With x_1..x_S the features of the boxes and w the words of the question,
 
     query      = last state of an LSTM over the embeddings of w
     p(z = i)   = softmax_i score(query, x_i)                          the prior
@@ -23,14 +23,14 @@ from onmt_varattn.vqa.data.dataset import Batch
 
 
 class AnswerModel(nn.Module):
-    """Answers a question about an image, by way of one of its boxes.
+    """Answers a question about an image by attention over its boxes.
 
     Args:
-        embeddings: of words; 0 is padding.
-        reader: an LSTM, batch first, over the words of a question.
-        attention: of queries over boxes, with answers as its words.
-        posterior: the inference network; None without one.
-        dropout: rate of dropout on queries.
+        embeddings: word embeddings; index 0 is padding.
+        reader: LSTM over the words of a question, batch first.
+        attention: attention of queries over boxes, whose output vocabulary is the answers.
+        posterior: inference network; None without one.
+        dropout: dropout rate of the queries.
     """
 
     def __init__(
@@ -47,17 +47,17 @@ class AnswerModel(nn.Module):
         self.posterior = posterior
 
     def queries(self, questions: Tensor, lengths: Tensor) -> Tensor:
-        """The last states of the LSTM: N x L words and their numbers N, on the CPU -> N x D."""
+        """Last states of the LSTM, N x D, from word indices N x L and lengths N (on the CPU)."""
         embedded = self.embeddings(questions)
         packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
         _, (last, _) = self.reader(packed)
         return self.dropout(last[-1])
 
     def forward(self, batch: Batch) -> Positions:
-        """All that an objective needs of N questions, each of which is one position.
+        """The inputs of an objective for N questions, each of which is one position.
 
         Args:
-            batch: of questions; where a question has no label, the posterior means nothing.
+            batch: N questions; where a question has no label, the posterior is meaningless.
         """
         queries = self.queries(batch.questions, batch.lengths)
         memory = self.attention.prepare(batch.features, batch.padding)
@@ -68,6 +68,6 @@ class AnswerModel(nn.Module):
         if self.posterior is not None:
             scores = self.posterior(memory.vectors, queries, gold)
             return replace(found, posterior=scores.masked_fill(memory.padding, MINUS_INFINITY))
-        if self.attention.objective.has_posterior:  # to be refined from a flat start
+        if self.attention.objective.has_posterior:  # refined from a uniform start (SVI)
             return replace(found, posterior=flat_posterior(prior))
         return found

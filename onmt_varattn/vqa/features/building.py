@@ -49,24 +49,46 @@ class Reason:
 
 
 @dataclass
-class Progress:
-    """Progress of a build, as the journal contains it.
+class StoreReport:
+    """Contents of a store.
 
     Attributes:
-        source: index of the file that is being read.
-        position: offset in this file.
-        images: number of images stored so far.
-        boxes: number of boxes stored so far.
-        feature_size: feature size of the first image, which all others must have; 0 before it.
-        left_out: images that were not stored, by reason.
+        images: number of images stored.
+        boxes: number of boxes stored.
+        feature_size: feature size F of the first image, which all others must have; 0 before it.
+        left_out: images of the files that are not stored, by reason.
+        missing: ids that were requested and are not stored, in ascending order.
     """
 
-    source: int = 0
-    position: Offset = START
     images: int = 0
     boxes: int = 0
     feature_size: int = 0
     left_out: dict[str, Reason] = field(default_factory=dict)
+    missing: list[int] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Text for the log, one line per reason."""
+        lines = [f"{self.images:,} images with {self.boxes:,} boxes stored"]
+        for name, reason in self.left_out.items():
+            places = "; ".join(reason.places) + ("; ..." if reason.count > len(reason.places) else "")
+            lines.append(f"{reason.count:,} images left out: {name} ({places})")
+        if self.missing:
+            shown = ", ".join(map(str, self.missing[:PLACES])) + (", ..." if self.missing[PLACES:] else "")
+            lines.append(f"{len(self.missing):,} images of questions are not stored ({shown})")
+        return lines
+
+
+@dataclass
+class Progress(StoreReport):
+    """Progress of a build, as the journal contains it: what is stored so far, and the offset in the sources.
+
+    Attributes:
+        source: index of the file that is being read.
+        position: offset in this file.
+    """
+
+    source: int = 0
+    position: Offset = START
 
     @classmethod
     def load(cls, values: dict[str, Any]) -> "Progress":
@@ -84,36 +106,6 @@ class Progress:
 
 def _reasons(values: dict[str, Any]) -> dict[str, Reason]:
     return {name: Reason(**reason) for name, reason in values.items()}
-
-
-@dataclass(frozen=True)
-class StoreReport:
-    """Contents of a store.
-
-    Attributes:
-        images: number of images stored.
-        boxes: number of boxes stored.
-        feature_size: feature size F.
-        left_out: images of the files that are not stored, by reason.
-        missing: ids that were requested and are not stored, in ascending order.
-    """
-
-    images: int
-    boxes: int
-    feature_size: int
-    left_out: dict[str, Reason]
-    missing: list[int]
-
-    def lines(self) -> list[str]:
-        """Text for the log, one line per reason."""
-        lines = [f"{self.images:,} images with {self.boxes:,} boxes stored"]
-        for name, reason in self.left_out.items():
-            places = "; ".join(reason.places) + ("; ..." if reason.count > len(reason.places) else "")
-            lines.append(f"{reason.count:,} images left out: {name} ({places})")
-        if self.missing:
-            shown = ", ".join(map(str, self.missing[:PLACES])) + (", ..." if self.missing[PLACES:] else "")
-            lines.append(f"{len(self.missing):,} images of questions are not stored ({shown})")
-        return lines
 
 
 def build_store(
