@@ -37,6 +37,9 @@ bench-full: $(INSTALLED)    ## the same at more shapes, and scaling; writes docs
 	$(RUN) -m benchmarks -parts training decoding scaling -shapes all -rounds 3 \
 		-json benchmarks/results.json -update docs/benchmarks.md
 
+options: $(INSTALLED)       ## docs/options.md, from the settings
+	$(RUN) docs/_ext/options.py
+
 docs: $(INSTALLED)          ## docs/_build/html
 	$(RUN) -m sphinx -W --keep-going -q docs docs/_build/html
 	@echo "open docs/_build/html/index.html"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
+sys.path.insert(0, str(HERE.parent))
 
 project = "onmt_varattn"
 version = release = re.search(
@@ -16,7 +16,7 @@ version = release = re.search(
 )[1]
 
 # myst_nb reads Markdown as myst_parser does, and runs the pages under notebooks/ (code cells).
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "options"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
 extensions += ["sphinx-mathjax-offline"]  # copies MathJax into the site and has pages load it from there
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3  # links such as maths.md#label-smoothing, as on a code host

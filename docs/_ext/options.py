@@ -1,12 +1,12 @@
-"""The options page, written from the parsers themselves whenever the documentation is built.
+"""Write docs/options.md: below the line MARKER one section per command, with one table per group of options.
 
-The line MARKER in docs/options.md gives way to a section for each command, with a table for each
-group of options. `options_text` is all of it, without Sphinx.
+Run `make options` after a setting has changed; a test compares the page with the settings.
 """
 
 import argparse
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from onmt_varattn.bin.analysis.align import align_parser
@@ -23,11 +23,12 @@ from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.bin.vqa.evaluate import vqa_evaluate_parser
 from onmt_varattn.bin.vqa.preprocess import vqa_preprocess_parser
 from onmt_varattn.bin.vqa.train import vqa_train_parser
-from onmt_varattn.training import opts
+from onmt_varattn.nmt.settings import TrainSettings, TranslateSettings
 from onmt_varattn.utils.cli import Parser
+from onmt_varattn.utils.settings import options
 
-MARKER = "<!-- options of all commands -->"
-PAGE = "options"
+MARKER = "<!-- Written by make options from the settings; do not edit below. -->"
+PAGE = Path(__file__).parents[1] / "options.md"
 
 
 def parsers() -> dict[str, Parser]:
@@ -79,16 +80,10 @@ def _command(name: str, parser: Parser) -> Iterator[str]:
 
 
 def _our_groups() -> set[str]:
-    """The groups that we add to OpenNMT's parsers."""
-    ours: set[str] = set()
-    for add in (opts.model_opts, opts.train_opts, opts.translate_opts):
-        scratch = Parser()
-        builtin = {group.title for group in scratch._action_groups}
-        scratch.add("-global_attention", choices=[])  # model_opts and translate_opts change OpenNMT's
-        scratch.add("-report_align")
-        add(scratch)
-        ours |= {group.title for group in scratch._action_groups} - builtin
-    return ours
+    """The groups that are added to OpenNMT-py's parsers."""
+    return {
+        one.group for kind in (TrainSettings, TranslateSettings) for one in options(kind) if one.meta.help
+    }
 
 
 def _row(action: argparse.Action) -> str:
@@ -131,16 +126,11 @@ def _prose(text: str) -> str:
     )
 
 
-def _fill(app: Any, page: str, source: list[str]) -> None:
-    if page == PAGE:
-        if MARKER not in source[0]:
-            raise ValueError(f"docs/{PAGE}.md has no line {MARKER}")
-        source[0] = source[0].replace(MARKER, options_text())
+def page() -> str:
+    """The page: its text up to MARKER, and all tables."""
+    text, _, _ = PAGE.read_text("utf-8").partition(MARKER)
+    return f"{text}{MARKER}\n\n{options_text()}"
 
 
-def setup(app: Any) -> dict[str, Any]:
-    """Sphinx's entry point."""
-    app.connect("source-read", _fill)
-    # The page's own file does not change when an option does.
-    app.connect("env-get-outdated", lambda app, env, added, changed, removed: [PAGE])
-    return {"parallel_read_safe": True}
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

@@ -14,9 +14,11 @@ from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.plugin import register
-from onmt_varattn.training.opts import check_translate, nonfinite_opt
+from onmt_varattn.nmt.settings import check_translate
+from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import Parser
 from onmt_varattn.utils.files import check_output
+from onmt_varattn.utils.settings import add_to
 
 
 def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
@@ -71,7 +73,7 @@ def evaluate_parser() -> Parser:
     add("json", help="Write all numbers to this file, too.")
     add("batch_size", type=int, default=32, help="Sentences at a time.")
     add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
-    nonfinite_opt(add)
+    add_to(parser, CheckpointSettings)
     add(
         "samples",
         type=int,

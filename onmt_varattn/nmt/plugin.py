@@ -11,6 +11,7 @@ mended for every model, because it fails or misleads on a current torch, is:
     training        in several processes, resumed, on bad days: see nmt/training.py
 """
 
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib.metadata import PackageNotFoundError, version
@@ -75,31 +76,32 @@ def _register_options() -> None:
     import onmt.opts
     from onmt.utils.parse import ArgumentParser
 
-    from onmt_varattn.training import opts
+    from onmt_varattn.nmt import settings
+    from onmt_varattn.utils.settings import Settings, add_to
 
-    def after(stock: Callable[..., None], ours: Callable[[Any], None]) -> Callable[..., None]:
+    def after(stock: Callable[..., None], ours: type[Settings]) -> Callable[..., None]:
         @wraps(stock)
         def both(parser: Any, *args: Any, **kwargs: Any) -> None:
             stock(parser, *args, **kwargs)
-            ours(parser)
+            add_to(parser, ours)
 
         return both
 
-    onmt.opts.model_opts = after(onmt.opts.model_opts, opts.model_opts)
-    onmt.opts.translate_opts = after(onmt.opts.translate_opts, opts.translate_opts)
-    onmt.opts.train_opts = after(onmt.opts.train_opts, opts.train_opts)
+    onmt.opts.model_opts = after(onmt.opts.model_opts, settings.PosteriorSettings)
+    onmt.opts.translate_opts = after(onmt.opts.translate_opts, settings.TranslateSettings)
+    onmt.opts.train_opts = after(onmt.opts.train_opts, settings.TrainSettings)
     onmt.bin.train.train_opts = onmt.opts.train_opts
 
     stock_update = ArgumentParser.update_model_opts.__func__
     stock_validate = ArgumentParser.validate_model_opts.__func__
 
-    def update_model_opts(cls: type, opt: Any) -> None:
-        opts.resolve_defaults(opt)
+    def update_model_opts(cls: type, opt: Namespace) -> None:
+        settings.resolve_defaults(opt)
         stock_update(cls, opt)
 
-    def validate_model_opts(cls: type, opt: Any) -> None:
+    def validate_model_opts(cls: type, opt: Namespace) -> None:
         if opt.attention:
-            opts.check_model(opt)
+            settings.check_model(opt)
         else:
             stock_validate(cls, opt)
 
@@ -119,13 +121,13 @@ def _register_model() -> None:
     stock_task_model = onmt.model_builder.build_task_specific_model
     stock_base_model = onmt.model_builder.build_base_model
 
-    def build_task_specific_model(model_opt: Any, fields: Any) -> Any:
+    def build_task_specific_model(model_opt: Namespace, fields: Any) -> Any:
         build = build_alignment_model if model_opt.attention else stock_task_model
         return build(model_opt, fields)
 
     @wraps(stock_base_model)
     def build_base_model(
-        model_opt: Any, fields: Any, gpu: bool, checkpoint: Any = None, gpu_id: int | None = None
+        model_opt: Namespace, fields: Any, gpu: bool, checkpoint: Any = None, gpu_id: int | None = None
     ) -> Any:
         if checkpoint is not None:
             check_parameters(model_opt, fields, checkpoint)
@@ -152,7 +154,7 @@ def _register_training() -> None:
     stock_loss = onmt.utils.loss.build_loss_compute
 
     @wraps(stock_loss)
-    def build_loss_compute(model: Any, tgt_field: Any, opt: Any, train: bool = True) -> Any:
+    def build_loss_compute(model: Any, tgt_field: Any, opt: Namespace, train: bool = True) -> Any:
         build = build_alignment_loss if isinstance(model, AlignmentModel) else stock_loss
         return build(model, tgt_field, opt, train)
 

@@ -129,17 +129,7 @@ _RATES = ("decay_on_plateau", "start_decay_steps", "decay_steps", "decay_method"
 _ADAMS = ("adam", "fusedadam")
 
 
-def preset_opt(add: Any) -> None:
-    """The option."""
-    add(
-        "preset",
-        choices=list(PRESETS),
-        help="Sizes and schedule in one word: small (for a CPU, or a small corpus), paper (Deng et al.'s for "
-        "IWSLT14), transformer (OpenNMT-py's own model, without -attention). Options that are given win.",
-    )
-
-
-def complete(opt: Any, given: Collection[str], pass_steps: Any, validates: bool) -> Options:
+def complete(opt: argparse.Namespace, given: Collection[str], pass_steps: Any, validates: bool) -> Options:
     """Fill in what nobody gave.
 
     Args:
@@ -186,7 +176,12 @@ def complete(opt: Any, given: Collection[str], pass_steps: Any, validates: bool)
 
 
 def _fill_schedule(
-    fill: Any, opt: Any, given: Collection[str], preset: Preset | None, per_pass: int, validates: bool
+    fill: Any,
+    opt: argparse.Namespace,
+    given: Collection[str],
+    preset: Preset | None,
+    per_pass: int,
+    validates: bool,
 ) -> None:
     """When to validate, to save, to lower the rate and to stop."""
     fewest, most = VALID_STEPS
@@ -207,24 +202,13 @@ def _fill_schedule(
     fill("train_steps", max(per_pass, 1) * (passes if ends_early else min(passes, PASSES)))
 
 
-def _smallest(opt: Any) -> int:
+def _smallest(opt: argparse.Namespace) -> int:
     """The smallest size that parameters are made for."""
     sizes = [
         opt.rnn_size if opt.rnn_size > 0 else min(opt.enc_rnn_size, opt.dec_rnn_size),
         opt.word_vec_size if opt.word_vec_size > 0 else min(opt.src_word_vec_size, opt.tgt_word_vec_size),
     ]
     return min(sizes)
-
-
-def described(filled: Options) -> str:
-    """Options as one types them."""
-    return " ".join(f"-{name} {_typed(value)}".rstrip() for name, value in filled.items())
-
-
-def _typed(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return "" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def given_options(parser: argparse.ArgumentParser, args: Any) -> set[str]:

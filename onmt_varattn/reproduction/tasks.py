@@ -11,8 +11,7 @@ from onmt_varattn.reproduction.plot import Measure
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.tables import Result, Results, Table
 from onmt_varattn.utils.cli import Parser
-from onmt_varattn.vqa import opts
-from onmt_varattn.vqa.parsers import check_evaluation, vqa_evaluate_parser, vqa_train_parser
+from onmt_varattn.vqa.parsers import check_evaluation, check_training, vqa_evaluate_parser, vqa_train_parser
 
 MakeTable = Callable[[Results, Paper], Table]
 
@@ -24,7 +23,7 @@ class Task:
     training: str  # the module of the command that trains
     evaluation: str  # and of the one that evaluates
     parsers: Callable[[], tuple[Parser, Parser]]  # of both; OpenNMT-py is imported when needed
-    check_training: Callable[[Namespace], None]  # refuses parsed options
+    check_training: Callable[[Namespace], Any]  # refuses parsed options
     check_evaluation: Callable[[Namespace], None]
     tables: dict[int, list[MakeTable]]  # what comes out for each of the paper's
     measure: Measure  # what is plotted against K
@@ -95,7 +94,7 @@ TASKS = {
         training="onmt_varattn.bin.vqa.train",
         evaluation="onmt_varattn.bin.vqa.evaluate",
         parsers=lambda: (vqa_train_parser(), vqa_evaluate_parser()),
-        check_training=opts.resolve,
+        check_training=check_training,
         check_evaluation=check_evaluation,
         tables={
             1: [vqa_tables.table_1, vqa_tables.answer_type_table],

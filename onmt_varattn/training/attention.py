@@ -1,4 +1,4 @@
-"""From options to latent attention, its schedule, and the way to test; the same for every kind of model."""
+"""Latent attention, its schedule, and the mixture at test time, made from settings."""
 
 from typing import Any
 
@@ -15,87 +15,96 @@ from onmt_varattn.latent import (
     SoftContext,
 )
 from onmt_varattn.latent.mixtures import SAMPLES
-from onmt_varattn.training.opts import check_test, estimator_of
+from onmt_varattn.training.settings import AttentionSettings, MixtureSettings, check_mixture
 
 
-def schedule_of(opt: Any) -> Schedule:
-    """What changes in the course of training, as the options say."""
+def schedule_of(it: AttentionSettings) -> Schedule:
+    """The schedule of warm-up, KL weight and temperature."""
     return Schedule(
-        None if opt.attention_warmup_steps == "auto" else opt.attention_warmup_steps or 0,
-        1.0 if opt.kl_weight is None else opt.kl_weight,
-        opt.kl_warmup_steps or 0,
-        opt.gumbel_temperature or 1.0,
-        opt.gumbel_min_temperature or opt.gumbel_temperature or 1.0,
-        opt.gumbel_anneal_steps or 1,
-        opt.attention_warmup or "soft",
+        None if it.attention_warmup_steps == "auto" else it.attention_warmup_steps or 0,
+        1.0 if it.kl_weight is None else it.kl_weight,
+        it.kl_warmup_steps or 0,
+        it.gumbel_temperature or 1.0,
+        it.gumbel_min_temperature or it.gumbel_temperature or 1.0,
+        it.gumbel_anneal_steps or 1,
+        it.attention_warmup or "soft",
     )
 
 
-def after_warm_up(opt: Any) -> str:
-    """What comes before the objective, in words."""
-    first = f"{opt.attention_warmup} attention" + ("" if opt.attention_warmup == "soft" else " by enum")
-    if opt.attention_warmup_steps == "auto":
-        return f"once {first} has formed alignments"
-    return f"after {opt.attention_warmup_steps} steps of {first}"
-
-
-def mixture_of(opt: Any, objective: Objective, samples: int | None = None) -> Mixture:
-    """What is mixed at test time: what the options say, or what suits the training.
+def describe_attention(it: AttentionSettings, network: str | None = None) -> str:
+    """Objective, estimator, posterior and warm-up in words, for the log.
 
     Args:
-        opt: options of translation, or of training for its validation.
-        objective: that the model was trained with.
-        samples: draws of relaxed attention; default: 10.
+        it: settings.
+        network: kind of the inference network.
+    """
+    parts = [str(it.attention)]
+    if it.attention_estimator != "none":
+        parts.append(f"by {it.attention_estimator}")
+    if it.posterior:
+        parts.append(f"with posterior {it.posterior}" + (f" ({network})" if network else ""))
+    if it.attention_warmup_steps:
+        first = f"{it.attention_warmup} attention" + ("" if it.attention_warmup == "soft" else " by enum")
+        if it.attention_warmup_steps == "auto":
+            parts.append(f"once {first} has formed alignments")
+        else:
+            parts.append(f"after {it.attention_warmup_steps} steps of {first}")
+    return " ".join(parts)
+
+
+def mixture_of(it: MixtureSettings, objective: Objective, samples: int | None = None) -> Mixture:
+    """The mixture at test time: that of the settings, or the objective's default.
+
+    Args:
+        it: settings of translation, or of training for its validation.
+        objective: training objective of the model.
+        samples: number of draws of relaxed attention, default: 10.
 
     Raises:
-        UserError: the options do not go with the objective.
+        UserError: the settings do not go with the objective.
     """
-    check_test(opt, name_of(objective))
+    check_mixture(it, name_of(objective))
     if samples is not None and samples < 1:
         raise UserError(f"-attention_samples {samples} must be at least 1")
-    if opt.kmax:
-        return KMax(opt.kmax)
-    chosen: dict[str, Mixture] = {"soft": SoftContext(), "exact": Exact()}
-    return chosen.get(opt.test_attention) or objective.mixture(samples or SAMPLES)
+    if it.kmax:
+        return KMax(it.kmax)
+    chosen: dict[str | None, Mixture] = {"soft": SoftContext(), "exact": Exact()}
+    return chosen.get(it.test_attention) or objective.mixture(samples or SAMPLES)
 
 
 def name_of(objective: Objective) -> str:
-    """What users call an objective."""
+    """The name of an objective on the command line."""
     return next(name for name, kind in OBJECTIVES.items() if type(objective) is kind)
 
 
-def build_attention(opt: Any, query_size: int, memory_size: int, **rest: Any) -> LatentAttention:
-    """The attention that the options ask for.
+def build_attention(it: AttentionSettings, query_size: int, memory_size: int, **rest: Any) -> LatentAttention:
+    """The attention of the settings.
 
     Args:
-        opt: options of a model and of its training.
+        it: settings of a model and of its training.
         query_size: D.
         memory_size: M.
-        rest: arguments of `LatentAttention` that are no options.
+        rest: further arguments of `LatentAttention`.
     """
-    estimator = estimator_of(opt)
     refine = None
-    if opt.posterior in ("svi", "savi"):
-        refine = Refinement(opt.svi_steps, opt.svi_lr, flat=opt.posterior == "svi")
+    if it.posterior in ("svi", "savi"):
+        refine = Refinement(it.svi_steps or 10, it.svi_lr or 1.0, flat=it.posterior == "svi")
     attention = LatentAttention(
         query_size,
         memory_size,
-        objective=opt.attention,
-        estimator=opt.attention_estimator,
-        baseline=opt.baseline if estimator.needs_baseline else None,
-        score=opt.global_attention,
-        null=getattr(opt, "null_alignment", False),
-        label_smoothing=getattr(opt, "label_smoothing", 0.0),
-        entropy_weight=opt.entropy_weight or 0.0,
+        objective=str(it.attention),
+        estimator=it.attention_estimator,
+        baseline=it.baseline if it.estimator.needs_baseline else None,
+        score=str(it.global_attention),
+        entropy_weight=it.entropy_weight or 0.0,
         refine=refine,
-        samples=opt.attention_samples or estimator.usual_samples,
-        top=opt.attention_top or 3,
-        temperature=opt.gumbel_temperature or 1.0,
-        hard_gumbel=opt.gumbel_hard,
-        reward_weight=1.0 if opt.reward_weight is None else opt.reward_weight,
-        sparse=opt.sparse_function or "entmax15",
-        relaxed=getattr(opt, "relaxed_distribution", None) or "dirichlet",
+        samples=it.attention_samples or it.estimator.usual_samples,
+        top=it.attention_top or 3,
+        temperature=it.gumbel_temperature or 1.0,
+        hard_gumbel=it.gumbel_hard,
+        reward_weight=1.0 if it.reward_weight is None else it.reward_weight,
+        sparse=it.sparse_function or "entmax15",
         **rest,
     )
-    attention.schedule(schedule_of(opt))
+    attention.schedule(schedule_of(it))
     return attention

@@ -15,7 +15,6 @@ onmt_varattn.errors.UserError: -layers 0 must be at least 1
 
 import argparse
 import dataclasses
-import functools
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,15 +36,11 @@ class Names(Sequence[str]):
     def __init__(self, read: Callable[[], Iterable[str]]) -> None:
         self._read = read
 
-    @functools.cached_property
-    def _names(self) -> list[str]:
-        return list(self._read())
-
     def __getitem__(self, index: Any) -> Any:
-        return self._names[index]
+        return list(self._read())[index]
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(list(self._read()))
 
 
 class CountOr:
@@ -157,21 +152,22 @@ def setting(
 
     Args:
         default: default on the command line; without one the option is required.
-        help: help text.
+        help: help text. Without one the field is an option of OpenNMT-py's parser, of which only the value is
+            checked, its choices, too.
         choices: allowed words.
         at_least: lowest value.
         above: exclusive lower bound.
         below: exclusive upper bound.
         at_most: highest value.
         applies: whether the setting goes with the other settings, a function of the dataclass. Where it does
-            not, the value must be None, or False for a flag.
+            not, the value must be the default.
         usual: default where the setting applies and is None: a value, or a function of the dataclass.
         option: name on the command line, default: the field's.
         short: second name, of one letter.
         nargs: for lists: "+" (default), "*" or a number.
         metavar: placeholder of the value in `-h`.
-        replaces: change choices, default and help of an option that the parser already has (OpenNMT-py's);
-            default: leave such an option as it is.
+        replaces: extend choices and change default and help of an option that the parser already has
+            (OpenNMT-py's); default: leave such an option as it is.
     """
     meta = Meta(
         help,
@@ -254,6 +250,8 @@ def add_to(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
     """Add the options of a settings class to a parser, with one dash and with two, grouped by title."""
     for one in options(kind):
         existing = parser._option_string_actions.get(f"-{one.name}")
+        if not one.meta.help:
+            continue
         if existing is None:
             names = [f"-{one.name}", f"--{one.name}", *([f"-{one.meta.short}"] if one.meta.short else [])]
             _group(parser, one.group).add_argument(
@@ -261,7 +259,9 @@ def add_to(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
             )
         elif one.meta.replaces:
             existing.help, existing.default = one.meta.help, one.default
-            existing.choices = one.meta.choices or existing.choices
+            existing.choices = (
+                list(dict.fromkeys([*(existing.choices or []), *(one.meta.choices or [])])) or None
+            )
 
 
 def _group(parser: argparse.ArgumentParser, title: str) -> Any:
@@ -291,8 +291,8 @@ def from_options(kind: type[S], namespace: argparse.Namespace) -> S:
 
 
 def to_options(settings: Settings, namespace: argparse.Namespace) -> None:
-    """Write settings into the namespace of parsed options that OpenNMT-py works with."""
-    vars(namespace).update(vars(settings))
+    """Write settings into a namespace of parsed options, as far as it has them."""
+    vars(namespace).update({name: value for name, value in vars(settings).items() if name in namespace})
 
 
 def fill(settings: Settings) -> None:
@@ -317,9 +317,15 @@ def check(settings: Settings) -> None:
     for one in options(type(settings)):
         check_range(one, getattr(settings, one.field))
     for one in options(type(settings)):
-        given = getattr(settings, one.field) not in (None, False)
-        if given and not _applies(one, settings):
-            raise UserError(f"-{one.name} does not go with {settings.combination()}; leave it out")
+        value, meta = getattr(settings, one.field), one.meta
+        if meta.applies and value != one.default and not meta.applies(settings):
+            given = f"-{one.name}" if meta.help or one.type is bool else f"-{one.name} {value}"
+            raise UserError(f"{given} does not go with {settings.combination()}; leave it out")
+        if meta.choices and not meta.help and value not in meta.choices:
+            raise UserError(
+                f"-{one.name} {value} does not go with {settings.combination()}; "
+                f"use {' or '.join(meta.choices)}"
+            )
 
 
 def check_range(one: Option, value: Any) -> None:

@@ -23,12 +23,13 @@ from onmt_varattn.training.checkpoints.fitting import (
 )
 from onmt_varattn.training.checkpoints.options import typed
 from onmt_varattn.training.checkpoints.trees import BrokenError, is_text, like, shown
-from onmt_varattn.training.opts import saved_words
+from onmt_varattn.training.settings import saved_choices
+from onmt_varattn.utils.settings import add_to, from_options
 from onmt_varattn.vqa.data.dataset import Data
 from onmt_varattn.vqa.data.words import WordList
 from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
-from onmt_varattn.vqa.opts import resolve, train_opts
+from onmt_varattn.vqa.settings import TrainSettings, resolve
 
 PARTS = ("vqa", "model", "opt")
 SIZES = ("word_vec_size", "rnn_size", "layers", "attention_size", "answer_vec_size")
@@ -56,10 +57,12 @@ def load(path: str, lazily: bool = False) -> dict[str, Any]:
         upgrade(content)
         parameters, vqa = parameters_of(content, "model"), _knowledge(content["vqa"])
         parser = _parser()
-        given = typed(content["opt"], parser, saved_words())
+        given = typed(content["opt"], parser, saved_choices())
         check_sizes(given, [(name, 0) for name in SIZES], parameters.values())
         defaults = {action.dest: action.default for action in parser._actions}
-        opt = Namespace(**{**defaults, **given, "gpu_ranks": [], "save_model": ""})
+        opt = from_options(
+            TrainSettings, Namespace(**{**defaults, **given, "gpu_ranks": [], "save_model": "", "data": ""})
+        )
         resolve(opt)
         with torch.device("meta"):  # takes no memory
             model = build_model(opt, len(WordList(vqa["words"])), len(vqa["answers"]), vqa["feature_size"])
@@ -85,7 +88,7 @@ def upgrade(content: dict[str, Any]) -> None:
 def _parser() -> ArgumentParser:
     """Knows what the registries hold now."""
     parser = ArgumentParser()
-    train_opts(parser)
+    add_to(parser, TrainSettings)
     return parser
 
 
@@ -102,7 +105,7 @@ def _knowledge(saved: Any) -> dict[str, Any]:
     return found
 
 
-def build_model(opt: Any, words: int, answers: int, features: int) -> AnswerModel:
+def build_model(opt: TrainSettings, words: int, answers: int, features: int) -> AnswerModel:
     """The model that the options ask for."""
     size = opt.rnn_size
     embeddings = torch.nn.Embedding(words, opt.word_vec_size, padding_idx=0)
@@ -158,7 +161,7 @@ class Saver(saving.Saver):
         base_path: str,
         keep_checkpoint: int,
         model: AnswerModel,
-        opt: Any,
+        opt: TrainSettings,
         optimizer: Optimizer,
         vqa: dict[str, Any],
     ) -> None:
@@ -192,7 +195,11 @@ class Trained:
         found = load(path)
         if not allow_nonfinite:
             check_finite(path, found["model"].values())
-        self.path, self.opt, self.vqa = path, Namespace(**found["opt"]), found["vqa"]
+        self.path, self.opt, self.vqa = (
+            path,
+            from_options(TrainSettings, Namespace(**found["opt"])),
+            found["vqa"],
+        )
         self.words, self.answers = WordList(self.vqa["words"]), list(self.vqa["answers"])
         self.feature_size: int = self.vqa["feature_size"]
         self.model = build_model(self.opt, len(self.words), len(self.answers), self.feature_size)

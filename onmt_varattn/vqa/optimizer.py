@@ -11,6 +11,7 @@ from torch.nn.utils import clip_grad_norm_
 from onmt_varattn.training.checkpoints.fitting import check_state
 from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.training.plateau import Plateau
+from onmt_varattn.vqa.settings import TrainSettings
 
 
 class Optimizer:
@@ -20,7 +21,7 @@ class Optimizer:
     bring nothing better. On a CPU Adam is torch's fused one.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], opt: Any) -> None:
+    def __init__(self, parameters: Iterable[Tensor], opt: TrainSettings) -> None:
         self.parameters = list(parameters)
         fused = all(parameter.device.type == "cpu" for parameter in self.parameters) or None
         if opt.optim == "adam":

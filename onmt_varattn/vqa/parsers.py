@@ -7,17 +7,28 @@ from argparse import Namespace
 from typing import Any
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.training.opts import nonfinite_opt
+from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import Parser
-from onmt_varattn.vqa import opts
-from onmt_varattn.vqa.opts import check_device
+from onmt_varattn.utils.settings import add_to, from_options
+from onmt_varattn.vqa.settings import TrainSettings, check_device, resolve
 
 
 def vqa_train_parser() -> Parser:
     """All options of onmt_vqa_train."""
     parser = Parser(description="Train a model that answers questions about images.")
-    opts.train_opts(parser)
+    add_to(parser, TrainSettings)
     return parser
+
+
+def check_training(opt: Namespace) -> TrainSettings:
+    """Checked and complete settings of onmt_vqa_train; no file is read.
+
+    Raises:
+        UserError: names the option and the remedy.
+    """
+    settings = from_options(TrainSettings, opt)
+    resolve(settings)
+    return settings
 
 
 def vqa_evaluate_parser() -> Parser:
@@ -46,7 +57,7 @@ def vqa_evaluate_parser() -> Parser:
     add("predictions", help="Write the answers in the official format of results here (for one model).")
     add("batch_size", type=int, default=128, help="Questions at a time.")
     add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
-    nonfinite_opt(add)
+    add_to(parser, CheckpointSettings)
     add("question", help="Ask this.")
     add(
         "image_features",

@@ -23,6 +23,7 @@ from onmt_varattn.vqa.data.batches import Batches, read_ahead
 from onmt_varattn.vqa.data.dataset import Batch
 from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
+from onmt_varattn.vqa.settings import TrainSettings
 
 logger = logging.getLogger()
 
@@ -67,14 +68,14 @@ class Trainer:
         batches: Batches,
         validate: Callable[[], dict[str, float]],
         saver: Saver,
-        opt: Any,
+        opt: TrainSettings,
         writer: Any = None,
     ) -> None:
         self.model, self.optimizer, self.batches = model, optimizer, batches
         self.loss = loss = model.attention.scheduled
         self.validate, self.saver, self.opt, self.writer = validate, saver, opt, writer
         self.device = next(model.parameters()).device
-        self.metrics = None if opt.metrics_file == "none" else MetricsFile(opt.metrics_file)
+        self.metrics = None if opt.metrics_file in (None, "none") else MetricsFile(str(opt.metrics_file))
         self.progress = Progress()
         self.save_again = False
         self.contents: dict[str, str] = {}  # digests of what is trained on

@@ -12,7 +12,7 @@ import torch
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import SoftContext
 from onmt_varattn.training.allocator import keep_freed_memory
-from onmt_varattn.training.attention import after_warm_up, mixture_of
+from onmt_varattn.training.attention import describe_attention, mixture_of
 from onmt_varattn.training.checkpoints import runs
 from onmt_varattn.training.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good, remove_remains, steps_of_run
@@ -25,13 +25,13 @@ from onmt_varattn.vqa.evaluation import labelled_batches, measure
 from onmt_varattn.vqa.features.building import FEATURES
 from onmt_varattn.vqa.model import AnswerModel
 from onmt_varattn.vqa.optimizer import Optimizer
-from onmt_varattn.vqa.opts import check_same
+from onmt_varattn.vqa.settings import TrainSettings, check_same
 from onmt_varattn.vqa.trainer import Trainer
 
 logger = logging.getLogger()
 
 
-def train(opt: Any, unset: Set[str] = frozenset()) -> None:
+def train(opt: TrainSettings, unset: Set[str] = frozenset()) -> None:
     """Train as the options say, alone under this -save_model.
 
     Args:
@@ -50,7 +50,7 @@ def train(opt: Any, unset: Set[str] = frozenset()) -> None:
                 trainer.writer.close()
 
 
-def build(opt: Any, data: Data, unset: Set[str] = frozenset()) -> Trainer:
+def build(opt: TrainSettings, data: Data, unset: Set[str] = frozenset()) -> Trainer:
     """The trainer, where a checkpoint left it if the run is resumed."""
     keep_freed_memory()
     found = find_checkpoint(opt, unset) if opt.resume else None
@@ -113,7 +113,7 @@ def contents(data: Data, train: Part, valid: Part) -> dict[str, str]:
     return {**found, "features": fingerprint(os.path.join(data.store.directory, FEATURES))}
 
 
-def check_contents(opt: Any, before: dict[str, str], now: dict[str, str]) -> None:
+def check_contents(opt: TrainSettings, before: dict[str, str], now: dict[str, str]) -> None:
     """Refuse to go on with other data of the same size; checkpoints of version 0.1 know nothing of them.
 
     Raises:
@@ -124,7 +124,7 @@ def check_contents(opt: Any, before: dict[str, str], now: dict[str, str]) -> Non
             raise UserError(f"-data {opt.data}: not the {name} that the run began with")
 
 
-def find_checkpoint(opt: Any, unset: Set[str] = frozenset()) -> dict[str, Any] | None:
+def find_checkpoint(opt: TrainSettings, unset: Set[str] = frozenset()) -> dict[str, Any] | None:
     """The newest whole checkpoint of this -save_model, whose defaults the run keeps."""
     step = newest_good(opt.save_model, checkpoint.load)
     if not step:
@@ -141,7 +141,7 @@ def find_checkpoint(opt: Any, unset: Set[str] = frozenset()) -> dict[str, Any] |
     return found
 
 
-def build_model(opt: Any, data: Data, found: dict[str, Any] | None) -> AnswerModel:
+def build_model(opt: TrainSettings, data: Data, found: dict[str, Any] | None) -> AnswerModel:
     """A new model, or the one of a checkpoint."""
     model = checkpoint.build_model(opt, len(data.words), len(data.answers), data.store.feature_size)
     if found is not None:
@@ -156,7 +156,9 @@ def build_model(opt: Any, data: Data, found: dict[str, Any] | None) -> AnswerMod
     return model
 
 
-def validation(model: AnswerModel, part: Any, data: Data, opt: Any, device: torch.device) -> dict[str, float]:
+def validation(
+    model: AnswerModel, part: Any, data: Data, opt: TrainSettings, device: torch.device
+) -> dict[str, float]:
     """NLL and VQA accuracy as the model is used at test time; with all boxes mixed, its bound as well."""
     ways = {"test": mixture_of(opt, model.attention.objective)}
     if ways["test"].name != "soft":
@@ -174,16 +176,9 @@ def validation(model: AnswerModel, part: Any, data: Data, opt: Any, device: torc
     }
 
 
-def describe(opt: Any, model: AnswerModel, data: Data, labelled: int, questions: int) -> None:
+def describe(opt: TrainSettings, model: AnswerModel, data: Data, labelled: int, questions: int) -> None:
     """Say in the log what is trained, on what."""
-    parts = [opt.attention]
-    if opt.attention_estimator != "none":
-        parts.append(f"by {opt.attention_estimator}")
-    if opt.posterior:
-        parts.append(f"with posterior {opt.posterior}")
-    if opt.attention_warmup_steps:
-        parts.append(after_warm_up(opt))
-    logger.info("Attention: %s", " ".join(parts))
+    logger.info("Attention: %s", describe_attention(opt))
     inference = 0 if model.posterior is None else sum(p.numel() for p in model.posterior.parameters())
     every = sum(parameter.numel() for parameter in model.parameters())
     logger.info("%d parameters, and %d of the inference network", every - inference, inference)
@@ -191,7 +186,7 @@ def describe(opt: Any, model: AnswerModel, data: Data, labelled: int, questions:
     logger.info("%d training questions, %d of them with an answer of the vocabulary", questions, labelled)
 
 
-def tensorboard_writer(opt: Any) -> Any:
+def tensorboard_writer(opt: TrainSettings) -> Any:
     """Of curves, if they are asked for."""
     if not opt.tensorboard:
         return None

@@ -222,7 +222,7 @@ def test_training_with_samples_is_deterministic(data, tmp_path):
         ),
         ("-attention variational -attention_estimator vimco -attention_samples 1", "needs at least 2"),
         ("-attention variational -gumbel_temperature 1", "-gumbel_temperature does not go with"),
-        ("-attention variational -gumbel_hard", "-gumbel_hard is for"),
+        ("-attention variational -gumbel_hard", "-gumbel_hard does not go with"),
         ("-attention variational -attention_estimator rws -kl_weight 1", "-kl_weight does not go with"),
         ("-attention variational -attention_estimator enum -baseline soft", "-baseline does not go with"),
         ("-attention variational -entropy_weight 1", "-entropy_weight does not go with"),

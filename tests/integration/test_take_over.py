@@ -55,12 +55,12 @@ def without_our_options(path, to):
     """The checkpoint as OpenNMT-py alone would have written it."""
     from onmt.utils.parse import ArgumentParser
 
-    from onmt_varattn.training import opts
+    from onmt_varattn.nmt.settings import TrainSettings
+    from onmt_varattn.utils.settings import add_to
 
     parser = ArgumentParser()
     parser.add("-global_attention", choices=["mlp"])
-    opts.model_opts(parser)
-    opts.train_opts(parser)
+    add_to(parser, TrainSettings)
     loaded = checkpoint.load(path)
     for action in parser._actions:
         if action.dest != "global_attention":

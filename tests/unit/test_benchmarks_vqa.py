@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 @pytest.mark.parametrize("row", vqa.ROWS)
 def test_rows_are_the_recipe_s_at_its_sizes(row):
     opt = vqa_train.vqa_train_parser().parse_args([*vqa.options(row), "-data", "d", "-save_model", "m"])
-    vqa_train.check_options(opt)
+    opt = vqa_train.check_training(opt)
     found = "_".join(filter(lambda part: part != "none", (opt.attention, opt.attention_estimator)))
     assert found == {"marginal": "marginal_enum"}.get(row, row)
     assert (opt.rnn_size, opt.attention_size, opt.word_vec_size, opt.gpu_ranks) == (1024, 512, 300, [])

@@ -11,7 +11,7 @@ from onmt_varattn.bin.nmt.build_vocab import vocabulary_parser
 from onmt_varattn.bin.nmt.train import check_corpora, train_parser
 from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.errors import UserError
-from onmt_varattn.training import opts
+from onmt_varattn.nmt import settings
 from onmt_varattn.utils.cli import Parser, run
 from tests import models
 from tests.conftest import ROOT, call
@@ -84,7 +84,7 @@ def test_beam_is_a_name_for_beam_size():
 
 def test_help_shows_our_options_in_groups_with_defaults():
     text = train_parser().format_help()
-    for words in ("Latent attention:", "-attention_size", "(default: zero)", "Training (onmt_varattn):"):
+    for words in ("Latent attention:", "-attention_size", "(default: zero)", "Training:"):
         assert words in text
     assert "Model- Attention" in text
     assert "-eos_norm" in translate_parser().format_help()
@@ -115,7 +115,7 @@ def test_ctrl_c_is_one_line(capsys):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("-copy_attn", "-copy_attn True does not go with -attention"),
+        ("-copy_attn", "-copy_attn does not go with -attention"),
         ("-coverage_attn", "-coverage_attn"),
         ("-bridge", "-bridge"),
         ("-generator_function sparsemax", "-generator_function sparsemax"),
@@ -159,7 +159,7 @@ def test_the_default_score_depends_on_the_decoder():
 def test_training_runs_that_make_no_sense_are_refused(flags, words, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=words):
-        opts.check_train(models.options(flags))
+        settings.check_train(models.options(flags))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_training_runs_that_make_no_sense_are_refused(flags, words, monkeypatch)
 def test_translation_runs_that_make_no_sense_are_refused(flags, words, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=words):
-        opts.check_translate(translate_parser().parse_args([*TRANSLATE, *flags]))
+        settings.check_translate(translate_parser().parse_args([*TRANSLATE, *flags]))
 
 
 def test_corpora_are_checked_before_training(tmp_path):

@@ -4,7 +4,8 @@ import pytest
 
 from onmt_varattn.bin.nmt.train import train_parser
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.presets import DEFAULTS, PRESETS, complete, described, given_options
+from onmt_varattn.nmt.presets import DEFAULTS, PRESETS, complete, given_options
+from onmt_varattn.training.settings import as_typed
 
 
 def completed(words, per_pass=1000, validates=True):
@@ -114,7 +115,7 @@ def test_every_preset_sets_options_that_exist_to_values_of_their_type(name):
     """What the log says of a preset can be given on the command line, and means the same."""
     attention = "-attention soft" if PRESETS[name].attention else ""
     _, filled = completed(f"{attention} -preset {name}")
-    again = train_parser().parse_args(f"-data x -src_vocab y {attention} {described(filled)}".split())
+    again = train_parser().parse_args(f"-data x -src_vocab y {attention} {as_typed(filled)}".split())
     assert {option: getattr(again, option) for option in filled} == filled
 
 

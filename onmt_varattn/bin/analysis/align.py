@@ -19,11 +19,12 @@ from onmt_varattn.analysis.symmetry import METHODS, symmetrize
 from onmt_varattn.api import Model
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.text.fit import Fit, warn_of_findings, warn_of_unknown
-from onmt_varattn.training.opts import adder, nonfinite_opt
+from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.files import check_output, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import check_parallel, read_lines, read_parallel
+from onmt_varattn.utils.settings import add_to
 
 KINDS = ("posterior", "exact", "prior")
 """Distributions over alignments, the best aligner first: name, and name in a `Reading`."""
@@ -74,7 +75,7 @@ def align_parser() -> Parser:
     )  # fmt: skip
     parser.add("-batch_size", "--batch_size", type=int, default=32, help="Sentence pairs read at a time.")
     parser.add("-gpu", "--gpu", type=int, default=-1, help="Device to run on; -1 for the CPU.")
-    nonfinite_opt(adder(parser))
+    add_to(parser, CheckpointSettings)
     return parser
 
 

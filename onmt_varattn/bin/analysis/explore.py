@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.training.opts import adder, nonfinite_opt
+from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.files import check_writable, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import read_parallel
+from onmt_varattn.utils.settings import add_to
 
 
 def explore_parser() -> Parser:
@@ -36,7 +37,7 @@ def explore_parser() -> Parser:
         help="Mark this many most probable alignments of each word, as K-max decoding takes them; 0: none.",
     )
     parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
-    nonfinite_opt(adder(parser))
+    add_to(parser, CheckpointSettings)
     parser.add("-seed", "--seed", type=int, default=1, help="For the samples of a relaxed model.")
     return parser
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from onmt_varattn.errors import UserError, require
-from onmt_varattn.training.opts import adder, nonfinite_opt
+from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.reading import read_lines
+from onmt_varattn.utils.settings import add_to
 
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
 
@@ -48,7 +49,7 @@ def plot_alignment_parser() -> Parser:
         help="Where to write; the ending tells the format: .png, .svg or .pdf. May be several.",
     )
     parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
-    nonfinite_opt(adder(parser))
+    add_to(parser, CheckpointSettings)
     return parser
 
 

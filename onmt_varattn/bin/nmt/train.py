@@ -20,9 +20,10 @@ from onmt_varattn.nmt.data.files import (
 )
 from onmt_varattn.nmt.parsers import train_parser, validated_training, vocabulary_parser
 from onmt_varattn.nmt.presets import complete, given_options
+from onmt_varattn.nmt.settings import check_processes, check_ranges, check_train
+from onmt_varattn.nmt.train_from import take_up
 from onmt_varattn.training.checkpoints.fitting import taken_from
 from onmt_varattn.training.checkpoints.runs import check_place
-from onmt_varattn.training.opts import check_processes, check_ranges, check_train, take_up
 from onmt_varattn.training.processes import USE_CUDA
 from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_writable

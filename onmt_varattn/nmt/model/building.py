@@ -1,6 +1,7 @@
 """The translation model with a latent alignment, as OpenNMT's trainer sees it."""
 
 import warnings
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,8 @@ from onmt_varattn.nmt.model.decoder import AttentionDecoder
 from onmt_varattn.nmt.model.generator import MixtureGenerator
 from onmt_varattn.training.attention import mixture_of
 from onmt_varattn.training.checkpoints.fitting import check_finite, check_fit, taken_from
-from onmt_varattn.training.opts import check_test
+from onmt_varattn.training.settings import MixtureSettings, check_mixture
+from onmt_varattn.utils.settings import from_options
 
 _NULL = "decoder.attention.null"
 
@@ -104,7 +106,7 @@ def _drop(embeddings: Any, rate: float) -> None:
         embeddings.make_embedding.add_module("dropout", nn.Dropout(rate))
 
 
-def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
+def build_alignment_model(opt: Namespace, fields: dict[str, Any]) -> AlignmentModel:
     """Encoder and decoder from options; OpenNMT adds the generator."""
     if opt.share_embeddings and fields["src"].base_field.vocab != fields["tgt"].base_field.vocab:
         raise UserError("-share_embeddings needs one vocabulary for both sides: use -share_vocab")
@@ -132,7 +134,7 @@ def build_alignment_model(opt: Any, fields: dict[str, Any]) -> AlignmentModel:
     return AlignmentModel(encoder, decoder, posterior, opt.posterior == "svi", opt.attention)
 
 
-def check_parameters(model_opt: Any, fields: dict[str, Any], checkpoint: dict[str, Any]) -> None:
+def check_parameters(model_opt: Namespace, fields: dict[str, Any], checkpoint: dict[str, Any]) -> None:
     """Refuse a checkpoint whose parameters are not those of the model that its options describe.
 
     OpenNMT loads with `strict=False`, so that what is missing would start from random numbers without a
@@ -177,7 +179,7 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
     return model
 
 
-def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, Any], nn.Module, Any]:
+def load_test_model(opt: Namespace, model_path: str | None = None) -> tuple[dict[str, Any], nn.Module, Any]:
     """Load a model, ours or OpenNMT's, for translation.
 
     OpenNMT's function of this name, but for what it says of a file that is no checkpoint.
@@ -211,16 +213,17 @@ def load_test_model(opt: Any, model_path: str | None = None) -> tuple[dict[str, 
     return checkpoint["vocab"], model.eval(), model_opt
 
 
-def choose_mixture(model: nn.Module, opt: Any) -> None:
-    """Have a model, or all models of an ensemble, decode as the options of translation say."""
+def choose_mixture(model: nn.Module, opt: Namespace) -> None:
+    """Set the mixture of a model, or of all models of an ensemble, from the options of translation."""
     models = list(getattr(model, "models", [model]))
+    settings = from_options(MixtureSettings, opt)
     for one in models:
         if not isinstance(one, AlignmentModel):
-            check_test(opt, None)
+            check_mixture(settings, None)
             continue
         samples = opt.attention_samples
         if samples is not None and one.attention != "relaxed":
             raise UserError(
                 f"-attention_samples {samples} is for models trained with -attention relaxed; leave it out"
             )
-        one.decoder.mixture = mixture_of(opt, one.decoder.attention.objective, samples)
+        one.decoder.mixture = mixture_of(settings, one.decoder.attention.objective, samples)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.data import fields
+from onmt_varattn.nmt.settings import check_ranges, saved_choices
 from onmt_varattn.nmt.text.processing import TextProcessing
+from onmt_varattn.nmt.train_from import forget_posterior
 from onmt_varattn.training import checkpoints
 from onmt_varattn.training.checkpoints import saver as saving
 from onmt_varattn.training.checkpoints.fitting import (
@@ -27,7 +29,6 @@ from onmt_varattn.training.checkpoints.fitting import (
 )
 from onmt_varattn.training.checkpoints.options import takes_no_text, typed
 from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, shown
-from onmt_varattn.training.opts import check_ranges, forget_posterior, saved_words
 from onmt_varattn.utils.files import atomic_write
 
 PARTS = ("model", "generator", "vocab", "opt")
@@ -103,7 +104,7 @@ def _optimiser(content: dict[str, Any]) -> dict[str, Any] | None:
 
 def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
     """The options of a file, and those that are free text."""
-    parser, words = _parser(), saved_words()
+    parser, words = _parser(), saved_choices()
     values = typed(saved, parser, words)
     for name in REQUIRED:
         if name not in values:

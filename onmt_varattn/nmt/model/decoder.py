@@ -1,5 +1,6 @@
 """The RNN decoder of modules/, as OpenNMT's search and trainer call it."""
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 
 from onmt_varattn.latent import LatentAttention, Memory, Mixture
 from onmt_varattn.modules import RNNDecoder, StackedCells, State, Trace
+from onmt_varattn.nmt.settings import LatentSettings
 from onmt_varattn.training.attention import build_attention
+from onmt_varattn.utils.settings import from_options
 
 
 @dataclass
@@ -92,7 +95,7 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
         self.state: dict[str, Any] = {}
 
     @classmethod
-    def from_opt(cls, opt: Any, embeddings: Any) -> "AttentionDecoder":
+    def from_opt(cls, opt: Namespace, embeddings: Any) -> "AttentionDecoder":
         """OpenNMT's constructor."""
         dropout = opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout
         width, size = embeddings.embedding_size, opt.dec_rnn_size
@@ -102,12 +105,16 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
         else:
             between = dropout if opt.dec_layers > 1 else 0.0
             rnn = getattr(nn, opt.rnn_type)(width, size, opt.dec_layers, dropout=between)
+        settings = from_options(LatentSettings, opt)
         attention = build_attention(
-            opt,
+            settings,
             query_size=size,
             memory_size=opt.enc_rnn_size,
             attention_size=opt.attention_size or size,
             words=None,
+            null=settings.null_alignment,
+            label_smoothing=settings.label_smoothing,
+            relaxed=settings.relaxed_distribution or "dirichlet",
             dropout=dropout,
             ignore_index=embeddings.word_padding_idx,
             unpredicted=embeddings.word_padding_idx,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from onmt_varattn.nmt.serving.requests import RequestError
-from onmt_varattn.training.opts import check_translate
+from onmt_varattn.nmt.settings import check_translate
 
 Value = int | float | bool | str
 Options = dict[str, Value]

@@ -1,5 +1,6 @@
 """The loss computers: an objective of latent/ in the shape OpenNMT's trainer calls."""
 
+from argparse import Namespace
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ from onmt_varattn.latent.objectives import Report, ScheduledObjective
 from onmt_varattn.latent.positions import mutual_information, uniform_entropy
 from onmt_varattn.modules import Trace
 from onmt_varattn.nmt.model.building import AlignmentModel
+from onmt_varattn.nmt.settings import LatentSettings
 from onmt_varattn.nmt.training.statistics import AlignmentStatistics
-from onmt_varattn.training.attention import after_warm_up, mixture_of
+from onmt_varattn.training.attention import describe_attention, mixture_of
+from onmt_varattn.training.settings import MixtureSettings
+from onmt_varattn.utils.settings import from_options
 
 
 class AlignmentLossCompute(LossComputeBase):
@@ -149,7 +153,7 @@ def external_posterior(links: Tensor, prior: Tensor, smoothing: float, null: boo
 
 
 def build_alignment_loss(
-    model: AlignmentModel, tgt_field: Any, opt: Any, train: bool = True
+    model: AlignmentModel, tgt_field: Any, opt: Namespace, train: bool = True
 ) -> AlignmentLossCompute:
     """The loss computer that the options ask for; validation has no label smoothing."""
     compute = _build(model, tgt_field, opt, train)
@@ -157,26 +161,21 @@ def build_alignment_loss(
     return compute
 
 
-def _build(model: AlignmentModel, tgt_field: Any, opt: Any, train: bool) -> AlignmentLossCompute:
+def _build(model: AlignmentModel, tgt_field: Any, opt: Namespace, train: bool) -> AlignmentLossCompute:
     padding = tgt_field.vocab.stoi[tgt_field.pad_token]
     if not train:
-        return ValidationLoss(model, padding, mixture_of(opt, model.decoder.attention.objective))
+        return ValidationLoss(
+            model, padding, mixture_of(from_options(MixtureSettings, opt), model.decoder.attention.objective)
+        )
     describe(opt)
     return TrainingLoss(model, padding)
 
 
-def describe(opt: Any) -> None:
-    """Say in the log what is trained."""
-    parts = [opt.attention]
-    if opt.attention_estimator != "none":
-        parts.append(f"by {opt.attention_estimator}")
-    if opt.posterior:
-        network = f" ({opt.posterior_rnn})" if opt.posterior_rnn else ""
-        parts.append(f"with posterior {opt.posterior}{network}")
-    steps = opt.attention_warmup_steps
-    if steps:
-        parts.append(after_warm_up(opt))
-    logger.info("Attention: %s", " ".join(parts))
+def describe(opt: Namespace) -> None:
+    """Log the objective, and warn of a warm-up without an end."""
+    settings = from_options(LatentSettings, opt)
+    logger.info("Attention: %s", describe_attention(settings, settings.posterior_rnn))
+    steps = settings.attention_warmup_steps
     if steps and steps != "auto" and steps >= opt.train_steps > 0:
         logger.warning(
             "-attention_warmup_steps %d: the warm-up is not over by -train_steps %d", steps, opt.train_steps

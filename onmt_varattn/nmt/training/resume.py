@@ -14,10 +14,10 @@ from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import UserError, printable
 from onmt_varattn.nmt.model import checkpoint
+from onmt_varattn.nmt.settings import OF_OBJECTIVE, saved_choices
 from onmt_varattn.training.checkpoints.options import typed
 from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good
 from onmt_varattn.training.checkpoints.trees import like
-from onmt_varattn.training.opts import ATTENTION_OPTIONS, saved_words
 from onmt_varattn.training.processes import World
 
 
@@ -120,10 +120,10 @@ def keep_chosen(opt: Any, saved: dict[str, Any], given: Collection[str], filled:
     onmt.opts.train_opts(parser)
     training = saved["training"] if isinstance(saved.get("training"), dict) else {}
     if "filled" in training:
-        before = typed(training["filled"], parser, saved_words())
+        before = typed(training["filled"], parser, saved_choices())
     else:
         before = {action.dest: action.default for action in parser._actions if action.dest in filled}
-    attention = {name: value for name, value in vars(saved["opt"]).items() if name in ATTENTION_OPTIONS}
+    attention = {name: value for name, value in vars(saved["opt"]).items() if name in OF_OBJECTIVE}
     attention.pop("attention", None)
     for name, value in {**attention, **before}.items():
         if name not in given:
@@ -169,7 +169,7 @@ def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -
     had = {**vars(saved["opt"]), **saved["texts"]}
     now = copy.deepcopy(opt)
     ArgumentParser.update_model_opts(now)
-    given_by_checkpoint = of_model - set(ATTENTION_OPTIONS) if opt.train_from else set()
+    given_by_checkpoint = of_model - set(OF_OBJECTIVE) if opt.train_from else set()
     changed = {
         name: (had[name], value)
         for name, value in sorted(vars(now).items())

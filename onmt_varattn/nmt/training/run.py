@@ -24,7 +24,8 @@ from onmt_varattn.latent.objectives import ScheduledObjective
 from onmt_varattn.nmt.data.batches import TrainingData, ValidationData
 from onmt_varattn.nmt.data.files import steps_per_pass
 from onmt_varattn.nmt.model import checkpoint as checkpoints
-from onmt_varattn.nmt.presets import OF_MODEL, described
+from onmt_varattn.nmt.presets import OF_MODEL
+from onmt_varattn.nmt.train_from import change_attention
 from onmt_varattn.nmt.training.optimizer import PlateauOptimizer
 from onmt_varattn.nmt.training.resume import OPTIMISER
 from onmt_varattn.nmt.training.statistics import ReportManager
@@ -34,10 +35,10 @@ from onmt_varattn.training.checkpoints import runs
 from onmt_varattn.training.checkpoints.fitting import count_not_finite, taken_from
 from onmt_varattn.training.checkpoints.saver import checkpoints_of, remove_remains, steps_of_run
 from onmt_varattn.training.health import Health
-from onmt_varattn.training.opts import change_attention
 from onmt_varattn.training.pace import Pace
 from onmt_varattn.training.processes import World, alone
 from onmt_varattn.training.randomness import seed_of_rank
+from onmt_varattn.training.settings import as_typed
 
 
 def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = None) -> None:
@@ -58,7 +59,7 @@ def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = 
     if filled:
         whose = f"Preset {opt.preset}" if opt.preset else "Defaults of -attention"
         fixed = OF_MODEL if opt.train_from else ()  # by the checkpoint
-        logger.info("%s: %s", whose, described({n: getattr(opt, n) for n in filled if n not in fixed}))
+        logger.info("%s: %s", whose, as_typed({n: getattr(opt, n) for n in filled if n not in fixed}))
     ArgumentParser.validate_train_opts(opt)
     ArgumentParser.update_model_opts(opt)
     ArgumentParser.validate_model_opts(opt)

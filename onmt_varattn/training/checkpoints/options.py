@@ -10,33 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onmt_varattn.training.checkpoints.trees import BrokenError, shown
-
-
-class CountOr:
-    """The type of an option that is a whole number from 0, or one of a few words.
-
-    Args:
-        words: the words.
-    """
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-
-    def __call__(self, text: str) -> int | str:
-        """What the command line's text stands for."""
-        if text in self.words:
-            return text
-        try:
-            return int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"'{text}' is neither a number nor {self}") from None
-
-    def __str__(self) -> str:
-        return " or ".join(self.words)
-
-    def fits(self, value: Any) -> bool:
-        """Whether a value out of a file is such a number or word."""
-        return type(value) is int or (type(value) is str and value in self.words)
+from onmt_varattn.utils.settings import CountOr
 
 
 def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequence[str]]) -> dict[str, Any]:

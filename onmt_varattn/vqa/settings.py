@@ -1,0 +1,148 @@
+"""Settings of visual question answering; those of all tasks are in `onmt_varattn.training.settings`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onmt_varattn.errors import UserError
+from onmt_varattn.training.settings import (
+    AttentionSettings,
+    MixtureSettings,
+    RunSettings,
+    as_typed,
+    check_attention,
+    check_mixture,
+    fill_attention,
+    registered,
+)
+from onmt_varattn.utils.settings import Names, Settings, setting
+
+
+@dataclass(kw_only=True)
+class DataSettings(Settings):
+    """Data of a training run."""
+
+    title = "Data"
+
+    data: str = setting(help="Prefix of the data: -save_data of onmt_vqa_preprocess.")
+    embeddings: str | None = setting(
+        None, help="Initial word vectors as text: one word and its numbers per line (GloVe)."
+    )
+
+
+@dataclass(kw_only=True)
+class ModelSettings(AttentionSettings):
+    """An answer model and the training of its attention."""
+
+    title = "Model"
+
+    # Boxes overlap, so that mixtures of them are not defined: no relaxed attention.
+    attention: str = setting(
+        "soft",
+        choices=Names(lambda: [name for name in registered("objectives", "OBJECTIVES") if name != "relaxed"]),
+        help="Training objective.",
+    )
+    posterior: str | None = setting(
+        None,
+        choices=["amortized", "svi", "savi"],
+        help="Posterior of variational attention: an inference network that sees the answer (amortized, the "
+        "default), gradient steps for each question from a flat start (svi) or from the inference network's "
+        "output (savi), both with -attention_estimator enum.",
+        applies=lambda it: it.has_posterior,
+        usual="amortized",
+    )
+    global_attention: str = setting("mlp", choices=registered("scores", "SCORES"), help="Attention score.")
+    attention_size: int = setting(512, help="Size in which questions and boxes are compared.", at_least=1)
+    word_vec_size: int = setting(300, help="Size of word embeddings.", at_least=1)
+    rnn_size: int = setting(1024, help="Size of the LSTM's state, which is the query.", at_least=1)
+    layers: int = setting(1, help="Number of LSTM layers.", at_least=1)
+    answer_vec_size: int = setting(300, help="Size of the posterior's answer embeddings.", at_least=1)
+    dropout: float = setting(0.3, help="Dropout rate.", at_least=0, below=1)
+
+
+@dataclass(kw_only=True)
+class TrainSettings(RunSettings, MixtureSettings, ModelSettings, DataSettings):
+    """All settings of onmt_vqa_train."""
+
+    title = "Training"
+
+    optim: str = setting("adam", choices=["adam", "sgd"], help="Optimiser.")
+    seed: int = setting(
+        1,
+        help="Random seed of parameters, dropout, samples, and the order of questions and labels.",
+        at_least=0,
+    )
+
+
+def resolve(it: TrainSettings) -> None:
+    """Check and complete settings, before any file is read.
+
+    Raises:
+        UserError: names the option and the remedy.
+    """
+    given = it.attention_warmup_steps
+    if given == "auto":
+        raise UserError(
+            "-attention_warmup_steps auto compares the words of a sentence, and a question has one answer; "
+            "give a number of steps"
+        )
+    fill_attention(it)
+    if given is None and it.attention_warmup_steps == "auto":
+        it.attention_warmup_steps = 0
+    check_attention(it)
+    check_mixture(it, it.attention)
+    if it.global_attention == "dot":
+        raise UserError(
+            "-global_attention dot compares queries with boxes as they are; use mlp, general or scaled_dot"
+        )
+    if len(it.gpu_ranks) > 1:
+        raise UserError(
+            f"-gpu_ranks {' '.join(map(str, it.gpu_ranks))}: questions are trained in one process; give one"
+        )
+    if it.gpu_ranks:
+        check_device("gpu_ranks", it.gpu_ranks[0])
+    if it.metrics_file is None:
+        it.metrics_file = f"{it.save_model}.metrics.jsonl"
+
+
+def check_device(option: str, number: int) -> None:
+    """Check that a CUDA device exists.
+
+    Raises:
+        UserError: names the option.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(f"-{option} {number}: torch finds no CUDA device; leave it out for the CPU")
+    devices = torch.cuda.device_count()
+    if not 0 <= number < devices:
+        raise UserError(f"-{option} {number}: torch finds {devices} CUDA device(s), counted from 0")
+
+
+# Settings that may differ between two parts of one run.
+MAY_DIFFER = frozenset(
+    (  # noqa: SIM905
+        "data resume overwrite save_model train_steps report_every log_file tensorboard "
+        "tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint gpu_ranks bad_steps_limit "
+        "valid_batch_size embeddings"
+    ).split()
+)
+
+
+def check_same(it: TrainSettings, saved: Mapping[str, Any], path: str) -> None:
+    """Check that a resumed run has the settings of its checkpoint.
+
+    Raises:
+        UserError: names all options that differ.
+    """
+    now = {name: value for name, value in vars(it).items() if name not in MAY_DIFFER}
+    if differ := [name for name in now if now[name] != saved.get(name)]:
+        is_now, was = (
+            as_typed({name: now[name] for name in differ}),
+            {name: saved.get(name) for name in differ},
+        )
+        raise UserError(
+            f"{is_now}: {path} has {as_typed(was)}, and -resume changes nothing of the kind; give that, "
+            "or another -save_model"
+        )
