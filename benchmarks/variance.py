@@ -33,7 +33,7 @@ from benchmarks import variance_report as report
 from benchmarks.__main__ import ROOT, processor
 from benchmarks.moments import BLOCKS, Moments, Summary, relative
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent import BASELINES, ESTIMATORS, OBJECTIVES, Objective, Positions, Settings
+from onmt_varattn.latent import BASELINES, ESTIMATORS, OBJECTIVES, EstimatorSettings, Objective, Positions
 from onmt_varattn.nmt.model.building import AlignmentModel
 from onmt_varattn.nmt.model.reading import Reader
 from onmt_varattn.training.allocator import keep_freed_memory
@@ -75,7 +75,7 @@ class Way(NamedTuple):
 
     def build(self, query_size: int) -> Objective:
         """The objective."""
-        estimator = ESTIMATORS[self.estimator](Settings(**dict(self.settings)))
+        estimator = ESTIMATORS[self.estimator](EstimatorSettings(**dict(self.settings)))
         return OBJECTIVES[self.objective](estimator, BASELINES[self.baseline](query_size)).eval()
 
     @property

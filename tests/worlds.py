@@ -13,10 +13,10 @@ from onmt_varattn.latent import (
     Candidates,
     Emitter,
     Estimator,
+    EstimatorSettings,
     Memory,
     OutputLayer,
     Positions,
-    Settings,
 )
 
 LENGTHS = (4, 2, 1)  # source words of the three sentences
@@ -116,7 +116,7 @@ class World:
         return Emitter(self.readout, OutputLayer(self.weight, self.bias), chunk_logits)
 
     def objective(self, name, estimator=None, options=None, **settings):
-        return build_objective(name, estimator, Settings(**settings), **dict(options or {}))
+        return build_objective(name, estimator, EstimatorSettings(**settings), **dict(options or {}))
 
     def loss(
         self, name, estimator=None, options=None, kl_weight=1.0, chunk_logits=2 * V, fused=True, **settings

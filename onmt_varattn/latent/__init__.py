@@ -16,11 +16,11 @@ from onmt_varattn.latent.distributions import (
     Concrete,
     Dirichlet,
     LogisticNormal,
-    Mixing,
     Refinement,
+    SimplexDistribution,
     Sparse,
 )
-from onmt_varattn.latent.estimators import ESTIMATORS, Estimate, Estimator, Settings
+from onmt_varattn.latent.estimators import ESTIMATORS, Estimate, Estimator, EstimatorSettings
 from onmt_varattn.latent.likelihood import Candidates, Emitter, Marginals, OutputLayer, log_likelihood
 from onmt_varattn.latent.mixtures import Exact, KMax, Mixture, Samples, SoftContext
 from onmt_varattn.latent.objectives import OBJECTIVES, Objective, Schedule, ScheduledObjective
@@ -45,6 +45,7 @@ __all__ = [
     "Emitter",
     "Estimate",
     "Estimator",
+    "EstimatorSettings",
     "Exact",
     "Inference",
     "KMax",
@@ -53,7 +54,6 @@ __all__ = [
     "LogisticNormal",
     "Marginals",
     "Memory",
-    "Mixing",
     "Mixture",
     "Objective",
     "Outcome",
@@ -66,7 +66,7 @@ __all__ = [
     "Schedule",
     "ScheduledObjective",
     "Score",
-    "Settings",
+    "SimplexDistribution",
     "SoftBaseline",
     "SoftContext",
     "Sparse",

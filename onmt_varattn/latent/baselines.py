@@ -1,11 +1,11 @@
-"""Baselines: what the log-likelihood of a draw is compared with, so that its gradient has less noise.
+"""Baselines: values subtracted from the log-likelihood of a draw to reduce the variance of its gradient.
 
-    soft      log f(x, E_p[z]), computed for each position         the paper's
-    average   a running average of past log-likelihoods
-    learned   the same, plus a network on the query                NVIL (Mnih and Gregor, 2014)
+    soft      log f(x, E_p[z]) of each position                 the paper's
+    average   running average of past log-likelihoods
+    learned   the same, plus a network on the query             NVIL (Mnih and Gregor, 2014)
     none      zero
 
-None of them depends on the draw, so that the gradient stays unbiased.
+A baseline does not depend on the draw, so that the gradient is unbiased.
 """
 
 from typing import ClassVar, NamedTuple
@@ -19,30 +19,30 @@ from onmt_varattn.latent.positions import Positions
 
 BASELINES: Registry[type["Baseline"]] = Registry("baseline")
 
-MEMORY = 0.9  # of a running average
+DECAY = 0.9  # weight of the old value in a running average
 
 
 class Expected(NamedTuple):
-    """What a baseline expects."""
+    """The values of a baseline."""
 
-    values: Tensor  # R; with a gradient if the baseline learns
-    soft: Marginals | None = None  # where it is soft attention's, all that is known of it
+    values: Tensor  # B, R; with gradient if the baseline has parameters
+    soft: Marginals | None = None  # of the soft baseline: all likelihoods of soft attention
 
 
 class Baseline(nn.Module):
-    """Base class of baselines: the log-likelihood that is expected at a position, whatever is drawn.
+    """Base class of baselines: the expected log-likelihood of a position, independent of the draw.
 
-    The gradient of a draw z is weighted by l_z - B. The nearer B is to the mean of l, the smaller is the
-    variance of that gradient; its mean does not depend on B, since B does not depend on the draw.
+    The gradient of a draw z is weighted by l_z - B. The closer B is to the mean of l, the smaller is the
+    variance of the gradient; its mean does not depend on B.
 
     >>> list(BASELINES)  # the names for LatentAttention(..., baseline=name)
     ['soft', 'average', 'learned', 'none']
 
     Args:
-        query_size: D.
+        query_size: D. Default: 0, for baselines that do not use the query.
 
     Attributes:
-        follows: whether the baseline learns from past batches, so that it is also updated in the warm-up.
+        follows: whether the baseline learns from past batches, and is therefore updated in the warm-up, too.
     """
 
     follows: ClassVar[bool] = False
@@ -55,11 +55,11 @@ class Baseline(nn.Module):
         raise NotImplementedError
 
     def loss(self, values: Tensor, target: Tensor) -> Tensor | None:
-        """The loss of the baseline itself at each position, R; None for a baseline without parameters.
+        """The loss of the baseline at each position, R; None for a baseline without parameters.
 
         Args:
-            values: what `forward` gave, R.
-            target: the log-likelihood (or bound) that was found, R.
+            values: result of `forward`, R.
+            target: the log-likelihood or bound to predict, R.
         """
         return None
 
@@ -75,7 +75,7 @@ def _zeros(positions: Positions, emitter: Emitter) -> Tensor:
 class SoftBaseline(Baseline):
     """B = log f(x, E_p[z]), the log-likelihood of soft attention: the paper's baseline.
 
-    It is computed for each position, without a graph, at the cost of one more candidate.
+    It is computed for each position without gradient, at the cost of one more candidate.
 
     >>> attention = LatentAttention(8, 6, words=20, objective="variational", estimator="sample")
     >>> isinstance(attention.objective.baseline, SoftBaseline)  # the default
@@ -90,7 +90,7 @@ class SoftBaseline(Baseline):
 
 @BASELINES.register("average")
 class AverageBaseline(Baseline):
-    """B is a running average of the log-likelihoods of past batches.
+    """B is the running average of the log-likelihoods of past batches.
 
     >>> baseline = AverageBaseline()
     >>> baseline.update(torch.tensor(-2.0))
@@ -98,7 +98,7 @@ class AverageBaseline(Baseline):
     tensor(-0.2000)
 
     Attributes:
-        average: a buffer, which is saved with the model.
+        average: the running average, a buffer.
     """
 
     average: Tensor
@@ -114,9 +114,9 @@ class AverageBaseline(Baseline):
 
     @torch.no_grad()
     def update(self, target: Tensor) -> None:
-        """See the base class; what is not finite is not taken in."""
+        """See the base class. Values that are not finite are ignored."""
         target = target.to(self.average.dtype)
-        new = torch.where(torch.isfinite(self.average), MEMORY * self.average + (1 - MEMORY) * target, target)
+        new = torch.where(torch.isfinite(self.average), DECAY * self.average + (1 - DECAY) * target, target)
         self.average.copy_(torch.where(torch.isfinite(new), new, self.average))
 
 
@@ -124,8 +124,8 @@ class AverageBaseline(Baseline):
 class LearnedBaseline(AverageBaseline):
     """B is a running average plus a small network on the query, trained by least squares (NVIL).
 
-    No gradient goes from the network to the query, nor from the bound to the network. Its parameters are
-    among those of `LatentAttention`, so that the model's optimiser trains them.
+    Neither the query gets a gradient from the network, nor the network from the bound. Its parameters are
+    parameters of `LatentAttention`, so that the optimiser of the model trains them.
 
     >>> attention = LatentAttention(8, 6, words=20, estimator="sample", baseline="learned")
     >>> [name for name, _ in attention.objective.baseline.named_parameters()]

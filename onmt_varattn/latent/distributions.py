@@ -1,7 +1,7 @@
-"""Distributions over alignments: which source position, or mixture of positions, a word comes from.
+"""Distributions over alignments: the source position, or mixture of source positions, of a target word.
 
     Categorical      z is one position;  p(z = i) = softmax_i(score)
-    Sparse           the same by sparsemax or 1.5-entmax: most positions have no mass at all
+    Sparse           the same by sparsemax or 1.5-entmax: most positions have probability zero
 
     Dirichlet        z is a mixture of positions; concentration alpha_i = exp(score_i)
     LogisticNormal   z = softmax(u), u ~ N(score, scale^2)
@@ -28,13 +28,16 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A mapping that classes enter under the name users type.
+    """A mapping from the names that users give to classes.
 
     >>> scores = Registry("attention score")
     >>> @scores.register("dot")
     ... class Dot: ...
     >>> scores["dot"].__name__
     'Dot'
+
+    Args:
+        what: the kind of its classes, for error messages.
     """
 
     def __init__(self, what: str) -> None:
@@ -42,7 +45,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Enter the decorated class under `name`; a name is taken once."""
+        """Class decorator that registers a class under `name`, which must be unused."""
 
         def enter(entry: T) -> T:
             if name in self._entries:
@@ -77,8 +80,8 @@ class Categorical:
 
     Args:
         scores: unnormalised log probabilities, ... x S.
-        padding: True where a source position is padding, broadcastable to the scores; at least
-            one position must be real. None where the scores are masked already.
+        padding: True where a source position is padding, broadcastable to the scores; at least one
+            position must be real. Default: scores at padding are minus infinity already.
     """
 
     def __init__(self, scores: Tensor, padding: Tensor | None = None) -> None:
@@ -86,17 +89,17 @@ class Categorical:
 
     @cached_property
     def log_probs(self) -> Tensor:
-        """log p(z = i), minus infinity where padded: ... x S."""
+        """log p(z = i), minus infinity at padding: ... x S."""
         return torch.log_softmax(self.scores, dim=-1)
 
     @cached_property
     def probs(self) -> Tensor:
-        """p(z = i), zero where padded: ... x S."""
+        """p(z = i), zero at padding: ... x S."""
         return torch.softmax(self.scores, dim=-1)
 
     @property
     def support(self) -> Tensor:
-        """True where p(z = i) can be above zero: ... x S."""
+        """True where p(z = i) > 0 is possible: ... x S."""
         return self.scores != MINUS_INFINITY
 
     def log_prob(self, index: Tensor) -> Tensor:
@@ -104,7 +107,7 @@ class Categorical:
         return self.log_probs.gather(-1, index)
 
     def expectation(self, values: Tensor) -> Tensor:
-        """sum_i p_i v_i for one value per position: ... x S -> ... . Values at padding must be finite."""
+        """sum_i p_i v_i of one value per position: ... x S -> ... . Values at padding must be finite."""
         return (self.probs * values).sum(-1)
 
     def mean(self, memory: Tensor) -> Tensor:
@@ -116,7 +119,7 @@ class Categorical:
         return -self.expectation(_finite(self.log_probs))
 
     def entropy_of_mean(self) -> Tensor:
-        """The entropy, to be compared with a Dirichlet's: ... ."""
+        """The entropy; named as for distributions over mixtures, which it is compared with: ... ."""
         return self.entropy()
 
     def kl(self, other: "Categorical") -> Tensor:
@@ -124,7 +127,7 @@ class Categorical:
         return self.expectation(_finite(self.log_probs) - _finite(other.log_probs))
 
     def misfit(self, other: "Categorical") -> Tensor:
-        """What to minimise to become like the other, which stays as it is: KL(self, other): ... ."""
+        """Loss that fits this distribution to the other, which gets no gradient: KL(self, other): ... ."""
         return self.kl(Categorical(other.scores.detach()))
 
     def argmax(self) -> Tensor:
@@ -134,7 +137,7 @@ class Categorical:
     def kmax(self, k: int) -> tuple[Tensor, Tensor]:
         """The K most probable positions and their renormalised log probabilities, both ... x K.
 
-        Where fewer than K positions are real, the rest has log probability minus infinity.
+        Where fewer than K positions are real, the others have log probability minus infinity.
         """
         top, index = self.scores.topk(min(k, self.scores.size(-1)), dim=-1)
         return index, torch.log_softmax(top, dim=-1)
@@ -142,8 +145,8 @@ class Categorical:
     def sample(self, samples: int) -> Tensor:
         """Independent draws: R x S -> R x samples. No gradient.
 
-        Where scores are not finite anything is drawn: what comes of it is not finite either, and that is
-        for the caller to see. torch would give up, on CUDA together with the whole process.
+        Where scores are not finite, the draws are arbitrary: the loss is not finite either, which is the
+        caller's to handle. `torch.multinomial` would raise an error, on CUDA one that ends the process.
         """
         return torch.multinomial(self.probs.detach().nan_to_num(nan=1.0), samples, replacement=True)
 
@@ -151,8 +154,9 @@ class Categorical:
         """A relaxed draw softmax((log p + gumbel noise) / temperature), with gradient: ... x S.
 
         Args:
-            temperature: the nearer to 0, the nearer to one position.
-            hard: give one position exactly, with the relaxed draw's gradient (straight-through).
+            temperature: above 0; draws approach single positions as it approaches 0.
+            hard: return one-hot vectors, with the gradient of the relaxed draw (straight-through).
+                Default: False.
         """
         soft = torch.softmax((self.log_probs + gumbel_noise(self.scores)) / temperature, dim=-1)
         soft = soft.to(self.scores.dtype)
@@ -162,20 +166,20 @@ class Categorical:
         return one_hot - soft.detach() + soft
 
     def coupled_gumbels(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Noisy log probabilities u, the same drawn again given where they are largest, and that position.
+        """Perturbed log probabilities u, their argmax z, and a second draw of u conditioned on z.
 
-        u = log p + gumbel noise; z = argmax u is a draw from p. Given z, u_z is a Gumbel of location 0
-        (the log of a sum of probabilities that is 1), and every other u_i a Gumbel of location log p_i
-        that is cut off at u_z: -log(-log v_i / p_i + exp(-u_z)). Both have gradients through log p.
+        u = log p + Gumbel noise; z = argmax u is a draw from p. Given z, u_z is a Gumbel of location 0
+        (the logarithm of the sum of all probabilities), and every other u_i is a Gumbel of location log p_i
+        truncated at u_z: -log(-log v_i / p_i + exp(-u_z)). Both have gradients through log p.
 
         Returns:
-            u and u given z, both ... x S, minus infinity where padded; z, ... x 1.
+            u and u given z, both ... x S, minus infinity at padding; z, ... x 1.
         """
         noisy = self.log_probs + gumbel_noise(self.scores)
         index = noisy.detach().argmax(-1, keepdim=True)  # ... x 1
         largest = gumbel_noise(index.to(noisy.dtype))  # ... x 1, location 0
         fresh = gumbel_noise(self.scores)  # -log(-log v)
-        # exp(-u_i) = exp(-(log p_i + fresh_i)) + exp(-u_z), in logarithms so as not to overflow.
+        # exp(-u_i) = exp(-(log p_i + fresh_i)) + exp(-u_z), in logarithms against overflow.
         free = _finite(self.log_probs + fresh)
         cut = -torch.logaddexp(-free, -largest)
         again = cut.masked_fill(~self.support, MINUS_INFINITY).scatter(-1, index, largest)
@@ -183,7 +187,7 @@ class Categorical:
 
 
 class Sparse(Categorical):
-    """A categorical distribution given by its probabilities, most of them exactly zero.
+    """A categorical distribution defined by its probabilities, most of which are exactly zero.
 
     >>> q = Sparse(torch.tensor([0.75, 0.0, 0.25]))
     >>> q.support, q.entropy()
@@ -204,7 +208,7 @@ class Sparse(Categorical):
         return self.scores
 
 
-class Mixing:
+class SimplexDistribution:
     """Base class of distributions over mixtures z of source positions: z_i >= 0, sum_i z_i = 1.
 
     Relaxed attention has such a distribution as prior and as posterior; a word is emitted from the
@@ -214,7 +218,7 @@ class Mixing:
     ['dirichlet', 'logistic_normal', 'concrete']
 
     Args:
-        scores: ... x S; minus infinity where padded.
+        scores: ... x S; minus infinity at padding.
     """
 
     def __init__(self, scores: Tensor) -> None:
@@ -223,20 +227,20 @@ class Mixing:
 
     @cached_property
     def count(self) -> Tensor:
-        """The number of real positions, as a number of the scores' type: ... ."""
+        """The number of real positions, in the dtype of the scores: ... ."""
         return self.real.sum(-1).to(self.scores.dtype)
 
     def _sum(self, values: Tensor) -> Tensor:
-        """Over the real positions: ... x S -> ... ."""
+        """Sum over the real positions: ... x S -> ... ."""
         return values.masked_fill(~self.real, 0.0).sum(-1)
 
     def _log(self, mixture: Tensor) -> Tensor:
-        """log z_i, 0 where padded: ... x S."""
+        """log z_i, 0 at padding: ... x S."""
         return torch.where(self.real, mixture, torch.ones_like(mixture)).log()
 
     @property
     def probs(self) -> Tensor:
-        """softmax(score): E[z] of a Dirichlet, the point in the middle of the others: ... x S."""
+        """softmax(score), the mean of a Dirichlet and the centre of the other distributions: ... x S."""
         return torch.softmax(self.scores, dim=-1)
 
     def log_prob(self, mixture: Tensor) -> Tensor:
@@ -244,15 +248,15 @@ class Mixing:
         raise NotImplementedError
 
     def rsample(self) -> Tensor:
-        """A draw, zero where padded, with gradient: ... x S."""
+        """A draw, zero at padding, with gradient: ... x S."""
         raise NotImplementedError
 
     def kl(self, other: Any) -> Tensor:
         """KL(self, other) in nats, or an unbiased estimate of it: ... ."""
         raise NotImplementedError
 
-    def misfit(self, other: "Mixing") -> Tensor:
-        """What to minimise to become like the other, which stays as it is: KL of softmax(score): ... ."""
+    def misfit(self, other: "SimplexDistribution") -> Tensor:
+        """Loss that fits this distribution to the other, which gets no gradient: KL of the softmax: ... ."""
         return Categorical(self.scores).misfit(Categorical(other.scores))
 
     def entropy_of_mean(self) -> Tensor:
@@ -264,11 +268,11 @@ class Mixing:
         return self.scores.argmax(-1)
 
 
-RELAXED: Registry[type[Mixing]] = Registry("relaxed distribution")
+RELAXED: Registry[type[SimplexDistribution]] = Registry("relaxed distribution")
 
 
 @RELAXED.register("dirichlet")
-class Dirichlet(Mixing):
+class Dirichlet(SimplexDistribution):
     """z ~ Dirichlet(alpha) with concentrations alpha_i = exp(score_i), so that E[z] = softmax(score).
 
     >>> p = Dirichlet(torch.tensor([1.0, 0.0, float("-inf")]))  # the last position is padding
@@ -279,14 +283,14 @@ class Dirichlet(Mixing):
     (torch.Size([3]), 0.0)
 
     Args:
-        scores: log concentrations, ... x S; minus infinity where padded. They are kept within
-            +-10, beyond which float32 has no digits left for the divergence.
+        scores: log concentrations, ... x S; minus infinity at padding. They are clamped to +-10, beyond
+            which float32 is too coarse for the divergence.
     """
 
     def __init__(self, scores: Tensor) -> None:
         super().__init__(scores)
         bounded = scores.masked_fill(~self.real, 0.0).clamp(-MOST_LOG_CONCENTRATION, MOST_LOG_CONCENTRATION)
-        self.concentration = bounded.exp()  # ... x S; 1 where padded
+        self.concentration = bounded.exp()  # ... x S; 1 at padding
 
     @cached_property
     def total(self) -> Tensor:
@@ -295,7 +299,7 @@ class Dirichlet(Mixing):
 
     @property
     def share_at_bounds(self) -> Tensor:
-        """The share of real positions whose log concentration is cut off: ... ."""
+        """The share of real positions whose log concentration is clamped: ... ."""
         return (self.real & (self.scores.abs() >= MOST_LOG_CONCENTRATION)).sum(-1) / self.count
 
     @property
@@ -304,15 +308,15 @@ class Dirichlet(Mixing):
         return self.concentration.masked_fill(~self.real, 0.0) / self.total.unsqueeze(-1)
 
     def log_prob(self, mixture: Tensor) -> Tensor:
-        """Log density at a mixture ... x S; what it has at padding is not looked at."""
+        """See the base class."""
         alpha = self.concentration
         return self._sum((alpha - 1) * self._log(mixture) - torch.lgamma(alpha)) + torch.lgamma(self.total)
 
     def rsample(self) -> Tensor:
-        """A draw, zero where padded, with gradient by implicit differentiation: ... x S.
+        """A draw, zero at padding, with gradient by implicit differentiation: ... x S.
 
-        A Dirichlet draw is a vector of gamma draws over their sum; torch differentiates gamma
-        draws implicitly, and gammas at padding can be left out of the sum.
+        A Dirichlet draw is a vector of gamma draws divided by their sum. torch differentiates gamma draws
+        implicitly, and those at padding are left out of the sum.
         """
         gammas = torch.distributions.Gamma(self.concentration, torch.ones_like(self.concentration)).rsample()
         gammas = gammas.masked_fill(~self.real, 0.0)
@@ -343,12 +347,12 @@ class Dirichlet(Mixing):
         )
 
     def misfit(self, other: Any) -> Tensor:
-        """What to minimise to become like the other: ... .
+        """Loss that fits this distribution to the other: ... .
 
         Half the mean squared distance of log concentrations: the divergence has the same minimum, but
-        grows with the concentrations to thousands of nats, and its gradient would drown all others.
-        Who trains the mean alone leaves it open by what number all concentrations are multiplied; so
-        the other's mean log concentration is drawn to zero, half its square being added.
+        grows with the concentrations to thousands of nats, and its gradient would dominate all others.
+        Training the mean alone leaves a common factor of all concentrations undetermined; therefore half
+        the square of the other's mean log concentration is added, which draws that mean to zero.
         """
         own, others = self.concentration.log(), other.concentration.log()
         distance = self._sum((own - others.detach()).square()) / self.count
@@ -360,19 +364,19 @@ class Dirichlet(Mixing):
 
 
 @RELAXED.register("logistic_normal")
-class LogisticNormal(Mixing):
+class LogisticNormal(SimplexDistribution):
     """z = softmax(u) with u ~ N(score, scale^2) (Aitchison and Shen, 1980).
 
-    A constant that is added to all of u does not change softmax(u), so densities and divergences are those
-    of u minus its mean. The KL divergence has a closed form.
+    softmax(u) does not change if a constant is added to u, so that densities and divergences are those of u
+    minus its mean. The KL divergence has a closed form.
 
     >>> p, q = LogisticNormal(torch.tensor([1.0, 0.0])), LogisticNormal(torch.tensor([0.0, 0.0]))
     >>> q.kl(p)  # the difference of scores minus its mean is (-0.5, 0.5)
     tensor(0.2500)
 
     Args:
-        scores: the means of u, ... x S; minus infinity where padded.
-        scale: standard deviation of u.
+        scores: the means of u, ... x S; minus infinity at padding.
+        scale: standard deviation of u. Default: 1.
     """
 
     def __init__(self, scores: Tensor, scale: float = 1.0) -> None:
@@ -396,12 +400,12 @@ class LogisticNormal(Mixing):
         return torch.softmax(self.scores + self.scale * torch.randn_like(self.scores), dim=-1)
 
     def kl(self, other: "LogisticNormal") -> Tensor:
-        """sum_i (d_i - mean d)^2 / (2 scale^2), with d the difference of scores; both have the same scale."""
+        """sum_i (d_i - mean d)^2 / (2 scale^2), d the difference of scores, with the same scale for both."""
         return self._centred_square(_finite(self.scores) - _finite(other.scores)) / (2 * self.scale**2)
 
 
 @RELAXED.register("concrete")
-class Concrete(Mixing):
+class Concrete(SimplexDistribution):
     """z = softmax((score + g) / t), g Gumbel noise (Maddison et al., 2017; Jang et al., 2017).
 
     The KL divergence has no closed form; `kl` estimates it without bias by one draw.
@@ -411,8 +415,8 @@ class Concrete(Mixing):
     True
 
     Args:
-        scores: ... x S; minus infinity where padded.
-        temperature: t, above 0; the smaller, the nearer are draws to one position.
+        scores: ... x S; minus infinity at padding.
+        temperature: t, above 0; draws approach single positions as it approaches 0. Default: 0.5.
     """
 
     def __init__(self, scores: Tensor, temperature: float = 0.5) -> None:
@@ -420,7 +424,7 @@ class Concrete(Mixing):
         self.temperature = temperature
 
     def log_rsample(self) -> Tensor:
-        """log z of a draw, minus infinity where padded, with gradient: ... x S."""
+        """log z of a draw, minus infinity at padding, with gradient: ... x S."""
         return torch.log_softmax((self.scores + gumbel_noise(self.scores)) / self.temperature, dim=-1)
 
     def rsample(self) -> Tensor:
@@ -429,7 +433,7 @@ class Concrete(Mixing):
 
     def _log_density(self, logs: Tensor) -> Tensor:
         """Log density of log z; `logs` is finite at padding: ... x S -> ... ."""
-        tilted = self.scores - self.temperature * logs  # minus infinity where padded
+        tilted = self.scores - self.temperature * logs  # minus infinity at padding
         constant = torch.lgamma(self.count) + (self.count - 1) * math.log(self.temperature)
         return constant + self._sum(tilted) - self.count * torch.logsumexp(tilted, -1)
 
@@ -445,14 +449,14 @@ class Concrete(Mixing):
 
 
 def gumbel_noise(like: Tensor) -> Tensor:
-    """Standard Gumbel draws of a tensor's shape, in float32 at least: half precision has no tails."""
+    """Standard Gumbel draws in the shape of a tensor, at least in float32: half precision has no tails."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     uniform = torch.rand_like(like, dtype=dtype).clamp_(min=torch.finfo(dtype).tiny)
     return -(-uniform.log()).log()
 
 
 def _finite(log_probs: Tensor) -> Tensor:
-    """Zero for minus infinity, so that 0 log 0 is 0 and has no gradient."""
+    """Replace minus infinity by zero, so that 0 log 0 is 0 and has no gradient."""
     return log_probs.masked_fill(log_probs == MINUS_INFINITY, 0.0)
 
 
@@ -476,8 +480,8 @@ class Refinement:
     Args:
         steps: number of gradient steps.
         rate: step size.
-        flat: start from a uniform posterior and let no gradient through (SVI); otherwise start from the
-            given scores and differentiate the steps (semi-amortised).
+        flat: start from a uniform posterior, without gradient (SVI); otherwise start from the given scores
+            and differentiate the steps (semi-amortised).
     """
 
     steps: int
@@ -488,9 +492,9 @@ class Refinement:
         """Refined scores, R x S.
 
         Args:
-            scores: of the inference network, R x S.
+            scores: scores of the inference network, R x S.
             l: log-likelihood of the gold word under every alignment, R x S, without gradient.
-            prior: scores, minus infinity where padded, R x S.
+            prior: prior scores, minus infinity at padding, R x S.
         """
         padding = prior == MINUS_INFINITY
         target = (l + Categorical(prior.detach()).log_probs).masked_fill(padding, 0.0)

@@ -31,7 +31,14 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from onmt_varattn.latent.distributions import RELAXED, Categorical, Concrete, Mixing, Registry, Sparse
+from onmt_varattn.latent.distributions import (
+    RELAXED,
+    Categorical,
+    Concrete,
+    Registry,
+    SimplexDistribution,
+    Sparse,
+)
 from onmt_varattn.latent.likelihood import Candidates
 
 ESTIMATORS: Registry[type["Estimator"]] = Registry("attention estimator")
@@ -44,10 +51,10 @@ Mix = Callable[[Tensor], Tensor]
 
 
 @dataclass
-class Settings:
-    """Settings of estimators. An estimator uses those that its attribute `uses` names and ignores the others.
+class EstimatorSettings:
+    """Settings of all estimators. An estimator reads those that `Estimator.uses` names and ignores the rest.
 
-    >>> Settings(samples=5).temperature
+    >>> EstimatorSettings(samples=5).temperature
     0.5
     >>> attention = LatentAttention(8, 6, words=20, estimator="rloo", samples=8)
     >>> attention.objective.estimator.settings.samples
@@ -122,12 +129,12 @@ class Estimator(nn.Module):
     tensor([-1.5000])
 
     Args:
-        settings: number of samples, temperature and others. Default: ``Settings()``.
+        settings: number of samples, temperature and others. Default: ``EstimatorSettings()``.
 
     Attributes:
         objectives: names of the objectives that it can be chosen for, subclasses of them included.
         alias: name by which users choose it. Default: the registered name.
-        uses: names of the fields of `Settings` and `Schedule` that have an effect.
+        uses: names of the fields of `EstimatorSettings` and `Schedule` that have an effect.
         needs_baseline: whether rewards are compared with a baseline. Default: False.
         linear: whether the bound is linear in l and has a KL term, as label smoothing and KL weights
             require. Default: True.
@@ -143,9 +150,9 @@ class Estimator(nn.Module):
     fewest_samples: ClassVar[int] = 1
     usual_samples: ClassVar[int] = 1
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: EstimatorSettings | None = None) -> None:
         super().__init__()
-        self.settings = settings or Settings()
+        self.settings = settings or EstimatorSettings()
 
     def distribution(self, scores: Tensor) -> Any:
         """The posterior with the given scores, R x S."""
@@ -337,7 +344,7 @@ class Reparameterised(_Contexts):
     alias = "sample"
     uses: ClassVar[tuple[str, ...]] = ("samples", "relaxed", "temperature")
 
-    def distribution(self, scores: Tensor) -> Mixing:
+    def distribution(self, scores: Tensor) -> SimplexDistribution:
         """The distribution named by the setting `relaxed`."""
         kind = RELAXED[self.settings.relaxed]
         return kind(scores, self.settings.temperature) if kind is Concrete else kind(scores)

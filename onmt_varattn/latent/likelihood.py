@@ -1,17 +1,19 @@
-"""Log-likelihood of the gold word under many alignments, without ever holding all vocabulary logits.
+"""Log-likelihood of the gold word under many alignments, without holding the logits of all of them.
 
-R positions times K candidate alignments times V words is by far the largest tensor of a latent
-alignment model. Here positions are taken in chunks, and no logits outlive their chunk. There are two
-ways to a gradient:
+The logits of R positions, K candidate alignments and V words are by far the largest tensor of a latent
+alignment model. Here they are computed in chunks of positions and freed after each chunk. There are two
+functions with a gradient:
 
-`log_likelihood` gives l of every real (position, candidate) pair as an ordinary differentiable tensor.
-Logits are computed again in the backward pass: four matrix products with the output layer. What an
-objective makes of l is its own business; positions may depend on each other.
+`log_likelihood` returns l of every real (position, candidate) pair as an ordinary differentiable tensor.
+Logits are computed again in the backward pass: four matrix products with the output layer. An objective may
+be any function of l, also one in which positions depend on each other.
 
-`maximise` is for objectives that are a sum over positions. A chunk holds all candidates of its
-positions, so the whole objective can be computed inside it, and is differentiated on the spot; what
-outlives the chunk is the gradient with respect to small things: queries, memory, prior, posterior and
-the output layer. Nothing is computed twice: three matrix products, as many as the plain way takes.
+`maximise` is for objectives that are a sum over positions. A chunk contains all candidates of its positions,
+so that the objective is computed and differentiated inside the chunk; kept are the gradients of the smaller
+tensors: queries, memory, prior, posterior and output layer. Nothing is computed twice: three matrix products,
+as many as without chunks.
+
+`Emitter` is f(x, z), the readout and output layer that both need, and computes mixtures at test time.
 """
 
 import math
@@ -29,18 +31,18 @@ from torch.utils.checkpoint import checkpoint
 from onmt_varattn.latent.positions import Positions
 from onmt_varattn.latent.readout import Readout
 
-CHUNK_LOGITS = 2**22  # numbers in a chunk's logits; 16 MB in float32
+CHUNK_LOGITS = 2**22  # logits per chunk; 16 MB in float32
 
 
-class Words(NamedTuple):
-    """The gold words under each candidate."""
+class GoldWords(NamedTuple):
+    """Likelihood of the gold words under each candidate."""
 
-    log_likelihood: Tensor  # l, with gradient; smoothed if labels are
-    correct: Tensor  # bool: no other word is more probable than the gold one
+    log_likelihood: Tensor  # l, with gradient; with label smoothing, the negative cross-entropy
+    correct: Tensor  # bool: no other word is more probable than the gold word
 
 
 class Softmax(NamedTuple):
-    """softmax(W h + b) of some states, not yet divided by its sum. No gradients."""
+    """softmax(W h + b) of C states, not yet normalised. No gradients."""
 
     exponentials: Tensor  # C x V, exp(logit - largest logit); overwritten by the next call
     total: Tensor  # C, their sums
@@ -49,49 +51,49 @@ class Softmax(NamedTuple):
 
 
 class Workspace(threading.local):
-    """Memory for logits that is used again, chunk after chunk and batch after batch; one per thread.
+    """Memory for logits that is reused by all chunks and batches; one per thread.
 
-    Memory that was written a moment ago is mapped, and in part still in the cache.
+    Reused memory is already mapped by the operating system, and in part still in the cache.
     """
 
     def __init__(self) -> None:
         self._memory = torch.empty(0)
 
     def __reduce__(self) -> tuple[type["Workspace"], tuple[()]]:
-        """Copies have memory of their own."""
+        """Copies get their own memory."""
         return Workspace, ()
 
     def rows(self, count: int, width: int, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """Rows on the device of `like`, with anything in them: count x width."""
+        """Uninitialised rows on the device of `like`: count x width."""
         memory = self._memory
         if memory.numel() < count * width or memory.dtype != dtype or memory.device != like.device:
-            with torch.inference_mode(False):  # it outlives such a mode
+            with torch.inference_mode(False):  # the memory outlives the mode
                 self._memory = memory = torch.empty(count * width, dtype=dtype, device=like.device)
         return memory[: count * width].view(count, width)
 
 
 class OutputLayer:
-    """softmax(W h + b) for one batch, and the gradients of W and b as chunks add to them.
+    """softmax(W h + b) for one batch, and the gradients of W and b, summed over chunks.
 
-    With label smoothing e the target distribution has 1 - e on the gold word and shares e among
-    all other words but `unpredicted`; l is the negative cross-entropy to it.
+    With label smoothing e the target distribution has mass 1 - e on the gold word and spreads e evenly over
+    all other words except `unpredicted`; l is the negative cross-entropy with this target.
 
     >>> output = OutputLayer(torch.zeros(10, 4), torch.zeros(10))  # ten equally likely words
     >>> output.gold(torch.randn(2, 4), torch.tensor([3, 7])).log_likelihood  # -log 10
     tensor([-2.3026, -2.3026])
 
-    All logits are computed in one workspace. Its rows begin at multiples of 16 numbers, which matrix
-    products are a third faster with, unless the vocabulary is so small that this would be a waste.
+    All logits are computed in one workspace. Unless the vocabulary is small, its rows are aligned to 16
+    numbers, which makes matrix products a third faster.
 
     Args:
         weight: W, V x D.
         bias: b, V.
-        smoothing: e.
-        unpredicted: a word that never is a target and gets no smoothing mass (padding).
-        workspace: where logits are computed; default: one of its own.
+        smoothing: e. Default: 0.
+        unpredicted: a word that is never a target and gets no smoothing mass (padding). Default: none.
+        workspace: memory for logits. Default: a new one.
 
     Attributes:
-        collects: add the gradients of W and b up in `gradients`, and give autograd none.
+        collects: whether the gradients of W and b are summed in `gradients` instead of passed to autograd.
     """
 
     collects = False
@@ -106,11 +108,11 @@ class OutputLayer:
     ) -> None:
         self.weight, self.bias = weight, bias
         self.size = len(weight)
-        self.stride = self.size + (-self.size % 16 if self.size >= 1024 else 0)  # of a row of logits
+        self.stride = self.size + (-self.size % 16 if self.size >= 1024 else 0)  # row length of the logits
         self.unpredicted = unpredicted
         self.others = smoothing / (self.size - 1 - (unpredicted is not None)) if smoothing else 0.0
-        self.on_gold = 1 - smoothing - self.others  # beyond what the gold word gets as one of all words
-        # Under autocast the matrix products run in its type; sums and logarithms do not.
+        self.on_gold = 1 - smoothing - self.others  # besides the share that every word gets
+        # Under autocast, matrix products are computed in its dtype, sums and logarithms are not.
         device = weight.device.type
         autocast = torch.is_autocast_enabled(device)
         self.narrow = torch.get_autocast_dtype(device) if autocast else weight.dtype
@@ -120,7 +122,7 @@ class OutputLayer:
         self.workspace = workspace or Workspace()
 
     def softmax(self, states: Tensor, gold: Tensor) -> Softmax:
-        """The distribution of words and its logarithm at the gold ones: C x D and C."""
+        """The distribution of words and the log-likelihood of the gold words: C x D and C."""
         logits = self.logits(states)[:, : self.size]
         at_gold = logits.gather(1, gold.unsqueeze(1))  # C x 1
         largest = logits.amax(1, keepdim=True)  # C x 1
@@ -135,12 +137,12 @@ class OutputLayer:
             log_likelihood = self.on_gold * log_likelihood + self.others * (every - words * log_total)
         return Softmax(exponentials, total, log_likelihood, (at_gold == largest).squeeze(1))
 
-    def gold(self, states: Tensor, gold: Tensor) -> Words:
-        """The gold words' log-likelihoods: C x D and C -> C."""
-        return Words(*_Gold.apply(states, self.weight, self.bias, gold, self))
+    def gold(self, states: Tensor, gold: Tensor) -> GoldWords:
+        """The log-likelihoods of the gold words, with gradient: C x D and C -> C."""
+        return GoldWords(*_Gold.apply(states, self.weight, self.bias, gold, self))
 
     def add_gradient(self, residual: Tensor, states: Tensor) -> None:
-        """Add a chunk's d loss / d logits (C x V, in the narrow type) to the gradients of W and b."""
+        """Add d loss / d logits of a chunk (C x V, in the narrow dtype) to the gradients of W and b."""
         of_bias = residual.sum(0, dtype=self.wide)
         if self.gradients is None:
             self.gradients = (residual.t() @ states).to(self.wide), of_bias
@@ -154,9 +156,9 @@ class OutputLayer:
 
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
-        """W h + b, in the workspace, until the next call: C x D -> C x stride. No gradient.
+        """W h + b, valid until the next call: C x D -> C x stride. No gradient.
 
-        What a row has beyond V is minus infinity.
+        Columns beyond V are minus infinity.
         """
         rows = self.workspace.rows(len(states), self.stride, states, self.wide)
         rows[:, self.size :] = float("-inf")
@@ -170,7 +172,7 @@ class OutputLayer:
         return rows
 
     def _of_all_words(self, logits: Tensor) -> Tensor:
-        """The sum over all words that can be predicted: C x V -> C."""
+        """The sum over all words that can be targets: C x V -> C."""
         every = logits.sum(1)
         return every if self.unpredicted is None else every - logits[:, self.unpredicted]
 
@@ -179,18 +181,18 @@ class OutputLayer:
 def log_mixture(logits: Tensor, log_weights: Tensor, starts: Sequence[int], words: int) -> Tensor:
     """log sum_k w_k softmax(logits_k) over the candidates k of each position.
 
-    Probabilities of mixtures below the smallest float (exp(-87) in float32) are given as that.
+    Probabilities below the smallest float (exp(-87) in float32) are raised to it.
 
     Args:
-        logits: position by position, C x at least `words`; minus infinity beyond.
+        logits: logits in the order of positions, C x at least V; minus infinity beyond V.
         log_weights: log w, C.
-        starts: where the candidates of each position begin, and the end: r + 1.
+        starts: index of the first candidate of each position, and the total number C: r + 1 numbers.
         words: V.
 
     Returns:
         Log probabilities of words, r x V.
     """
-    if len(starts) == len(logits) + 1:  # one candidate each has all the weight
+    if len(starts) == len(logits) + 1:  # one candidate per position, of weight 1
         return torch.log_softmax(logits[:, :words], dim=1)
     probs = torch.softmax(logits, dim=1)[:, :words]
     mixed = _mix(probs, log_weights.to(probs.dtype).exp(), starts)
@@ -206,7 +208,7 @@ def _mix(values: Tensor, weights: Tensor, starts: Sequence[int]) -> Tensor:
 
 
 class _Gold(torch.autograd.Function):
-    """log p(gold word), whose backward turns the exponentials into the gradient in place."""
+    """log p(gold word); the backward pass turns the exponentials into the gradient in place."""
 
     @staticmethod
     def forward(
@@ -215,7 +217,7 @@ class _Gold(torch.autograd.Function):
         found = output.softmax(states, gold)
         if any(ctx.needs_input_grad):
             ctx.output = output
-            # Saved in this way, autograd notices if the workspace was overwritten in between.
+            # With save_for_backward, autograd detects a workspace that was overwritten in between.
             ctx.save_for_backward(states, gold, found.exponentials, found.total)
         ctx.mark_non_differentiable(found.correct)
         return found.log_likelihood, found.correct
@@ -246,9 +248,9 @@ class _Gold(torch.autograd.Function):
 
 @dataclass
 class Candidates:
-    """The alignments whose likelihood is computed: K per position, of which some may be padding.
+    """The alignments whose likelihood is computed: K per position, some of which may be padding.
 
-    They are either single source positions (`index`) or contexts of any kind (`contexts`).
+    They are either single source positions (`index`) or arbitrary contexts (`contexts`).
 
     >>> index, real = torch.tensor([[0, 2], [1, 0]]), torch.tensor([[True, True], [True, False]])
     >>> Candidates(index=index, real=real).rows(slice(1, 2)).index  # those of the second position
@@ -256,31 +258,31 @@ class Candidates:
 
     Attributes:
         index: source positions, R x K.
-        real: False where a candidate is padding, R x K; None: all are real.
+        real: False where a candidate is padding, R x K. Default: all are real.
         contexts: context vectors, R x K x M.
-        drawn: the source position that contexts were made of, R x 1, where there is one.
+        drawn: the source position that an estimator drew for its contexts, R x 1.
     """
 
-    index: Tensor | None = None  # R x K
-    real: Tensor | None = None  # R x K, bool; None: all
-    contexts: Tensor | None = None  # R x K x M
-    drawn: Tensor | None = None  # R x 1, the source position that contexts were made of, where there is one
+    index: Tensor | None = None
+    real: Tensor | None = None
+    contexts: Tensor | None = None
+    drawn: Tensor | None = None
 
     def rows(self, chunk: slice) -> "Candidates":
-        """The candidates of some positions."""
+        """The candidates of a range of positions."""
         return Candidates(*(x if x is None else x[chunk] for x in vars(self).values()))
 
 
 class Pairs(NamedTuple):
-    """The real (position, candidate) pairs of all positions, and where each position's begin."""
+    """The indices of the real (position, candidate) pairs, in the order of positions."""
 
     position: Tensor  # C
     candidate: Tensor  # C
-    starts: list[int]  # R + 1
+    starts: list[int]  # R + 1: the first pair of each position, and C
 
     @classmethod
     def of(cls, candidates: Candidates, positions: int, device: torch.device) -> "Pairs":
-        """List them, position by position."""
+        """The pairs of R positions with the given candidates."""
         if candidates.real is not None:
             position, candidate = candidates.real.nonzero(as_tuple=True)
             counts = candidates.real.sum(1)
@@ -294,14 +296,14 @@ class Pairs(NamedTuple):
         return cls(position, candidate, list(range(0, positions * each + 1, each)))
 
     def of_chunk(self, chunk: slice) -> tuple[slice, list[int]]:
-        """The candidates of a run of positions, and where each position's begin within the run."""
+        """The pairs of a chunk of positions, and the `starts` within the chunk."""
         starts = self.starts[chunk.start : chunk.stop + 1]
         return slice(starts[0], starts[-1]), [start - starts[0] for start in starts]
 
     def chunks(self, most: int) -> Iterator[slice]:
-        """Runs of positions with at most so many candidates together, but at least one position.
+        """Chunks of positions with at most `most` pairs together, but at least one position.
 
-        They are about equally long: a short last one would be a slow matrix product.
+        They are of about equal length: a short last chunk would be a slow matrix product.
         """
         start = 0
         positions = len(self.starts) - 1
@@ -321,30 +323,30 @@ class Pairs(NamedTuple):
 
 @dataclass
 class Cells:
-    """The real (position, candidate) cells to compute, and what their states are made of."""
+    """The real cells of an R x K grid of positions and candidates, with the inputs of their states."""
 
-    queries: Tensor  # R x D, the queries' parts of the states
-    contexts: Tensor  # B x D, the contexts' parts
-    which: Tensor  # C, the context of each cell, in the order of `pairs`
+    queries: Tensor  # R x D, projected queries
+    contexts: Tensor  # B x D, projected contexts
+    which: Tensor  # C, index of the context of each cell, in the order of `pairs`
     pairs: Pairs
-    width: int  # K of the widest position
+    width: int  # K
     gold: Tensor  # R
-    readout: Readout  # from both parts to a state
+    readout: Readout
 
     def states(self, part: slice, position: Tensor, queries: Tensor, contexts: Tensor) -> Tensor:
-        """The emission states of some cells: C x D."""
+        """The states of a range of cells: C x D."""
         return self.readout(queries.index_select(0, position), contexts.index_select(0, self.which[part]))
 
     def spread(self, values: Tensor, positions: int, position: Tensor, part: slice) -> Tensor:
-        """One value per cell as one per candidate, zero where a candidate is padding: C -> r x K."""
+        """Values of cells as a grid, zero where a candidate is padding: C -> r x K."""
         empty = values.new_zeros(positions, self.width)
         return empty.index_put((position, self.pairs.candidate[part]), values)
 
 
-def log_likelihood(output: OutputLayer, cells: Cells, chunk_logits: int = CHUNK_LOGITS) -> Words:
+def log_likelihood(output: OutputLayer, cells: Cells, chunk_logits: int = CHUNK_LOGITS) -> GoldWords:
     """l of every candidate, R x K, with gradient (zero where a candidate is padding).
 
-    Logits are computed in chunks, are not kept, and are computed again in the backward pass.
+    Logits are computed in chunks, freed, and computed again in the backward pass.
 
     >>> attention = LatentAttention(8, 6, words=20, objective="marginal")
     >>> found = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,)))
@@ -357,10 +359,10 @@ def log_likelihood(output: OutputLayer, cells: Cells, chunk_logits: int = CHUNK_
     Args:
         output: the output layer.
         cells: the (position, candidate) pairs, from `Emitter.cells`.
-        chunk_logits: number of logits that are held in memory at a time, at least those of one position.
+        chunk_logits: number of logits per chunk; a chunk has at least one position. Default: 2**22.
     """
 
-    def words(queries: Tensor, contexts: Tensor, part: slice, position: Tensor, gold: Tensor) -> Words:
+    def words(queries: Tensor, contexts: Tensor, part: slice, position: Tensor, gold: Tensor) -> GoldWords:
         return output.gold(cells.states(part, position, queries, contexts), gold)
 
     found: list[tuple[Tensor, ...]] = []
@@ -373,12 +375,12 @@ def log_likelihood(output: OutputLayer, cells: Cells, chunk_logits: int = CHUNK_
         else:
             values = words(*given)
         found.append(tuple(cells.spread(x, chunk.stop - chunk.start, position, part) for x in values))
-    return Words(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    return GoldWords(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 Bound = Callable[[Tensor, Tensor, slice, tuple[Tensor, ...]], Tensor]
-"""From l (r x K, zero where a candidate is padding), whether the gold word is the most probable
-(r x K), the chunk, and its rows of the given tensors, to the sum to be maximised."""
+"""Function to be maximised, of l (r x K, zero where a candidate is padding), whether the gold word is the
+most probable (r x K), the chunk, and its rows of the given tensors; returns a scalar."""
 
 
 def maximise(
@@ -391,11 +393,11 @@ def maximise(
     """The negative of a bound on the log-likelihood, summed over positions, with its gradient.
 
     Args:
-        bound: what the objective makes of the log-likelihoods; it may take notes.
-        output: W and b.
-        cells: what to compute.
-        rows: tensors with one row per position, handed to the bound and differentiated.
-        chunk_logits: how many logits to hold at a time, at least those of one position.
+        bound: the bound of a chunk as a function of its log-likelihoods, see `Bound`.
+        output: the output layer.
+        cells: the (position, candidate) pairs, from `Emitter.cells`.
+        rows: tensors with one row per position that are passed to the bound and differentiated.
+        chunk_logits: number of logits per chunk; a chunk has at least one position. Default: 2**22.
     """
     inside = cells.readout.combining_parameters()
     leaves = (cells.queries, *rows, cells.contexts, *inside)
@@ -426,7 +428,7 @@ def maximise(
             one = next(found) if gradient is not None else None
             if gradient is None or one is None:
                 continue
-            if i < len(here):  # this chunk's rows, and nobody else's
+            if i < len(here):  # rows of this chunk only
                 gradient[chunk] = one
             else:
                 gradient += one
@@ -441,21 +443,23 @@ def maximise(
 class Marginals(NamedTuple):
     """Word likelihoods under a mixture of candidates with weights w. No gradients.
 
-    `log_marginal` (R) is log sum_k w_k exp(l_k) of the gold words, `log_likelihood` (R x K) is l, zero where
-    a candidate is padding, `correct` (R) says whether the gold word is the mixture's most probable one, and
-    `log_probs` (R x V) has every word, if it was asked for.
-
     >>> attention = LatentAttention(8, 6, words=20)
     >>> found = attention.infer(torch.randn(4, 8), torch.randn(5, 6), torch.randint(20, (4,)))
     >>> marginals = found.mixture(Exact())
     >>> marginals.log_marginal.shape, marginals.log_likelihood.shape
     (torch.Size([4]), torch.Size([4, 5]))
+
+    Attributes:
+        log_marginal: log sum_k w_k exp(l_k) of the gold words, R.
+        log_likelihood: l, zero where a candidate is padding, R x K.
+        correct: whether the gold word is the most probable word of the mixture, R.
+        log_probs: log probabilities of all words, R x V; None unless they were requested.
     """
 
-    log_marginal: Tensor  # R, log sum_k w_k exp(l_k)
-    log_likelihood: Tensor  # l, R x K, zero where a candidate is padding
-    correct: Tensor  # R, bool: the gold word is the mixture's most probable one
-    log_probs: Tensor | None = None  # R x V, of every word, where it is asked for
+    log_marginal: Tensor
+    log_likelihood: Tensor
+    correct: Tensor
+    log_probs: Tensor | None = None
 
 
 @torch.no_grad()
@@ -468,7 +472,7 @@ def marginalise(
 ) -> Marginals:
     """The mixture of all candidates with the given log weights, R x K (minus infinity at padding).
 
-    With `every_word` all log probabilities of the mixture are kept, those below the smallest float as that.
+    With `every_word` the log probabilities of all words are returned, as `log_mixture` computes them.
     """
     found, log_probs = [], []
     for chunk, part, position in _chunks(cells, output, chunk_logits):
@@ -490,14 +494,14 @@ def marginalise(
 
 
 def _chunks(cells: Cells, output: OutputLayer, chunk_logits: int) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Chunks of positions, their cells, and the position of each cell within the chunk."""
+    """Chunks of positions, the range of their cells, and the position of each cell within the chunk."""
     for chunk in cells.pairs.chunks(max(1, chunk_logits // output.stride)):
         part, _ = cells.pairs.of_chunk(chunk)
         yield chunk, part, cells.pairs.position[part] - chunk.start
 
 
 class _Known(torch.autograd.Function):
-    """A scalar whose gradient is known already, up to the factor that comes in from above."""
+    """A scalar whose gradients are known already, up to the incoming gradient as a factor."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: tuple[Tensor | None, ...], *leaves: Tensor) -> Tensor:
@@ -506,22 +510,24 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph: the gradients are numbers, and would seem constant
-            raise RuntimeError("the loss of latent attention can be differentiated once")
+        if torch.is_grad_enabled():  # create_graph: the known gradients would appear constant
+            raise RuntimeError(
+                "the loss of latent attention can be differentiated once; leave create_graph out"
+            )
         scale = grads[0]
         return None, None, *(None if g is None else g * scale.to(g.dtype) for g in ctx.gradients)
 
 
 class _Parts(NamedTuple):
-    """What the states of candidates are made of."""
+    """The inputs of the states of candidates."""
 
-    queries: Tensor  # R x D, the queries' parts
-    contexts: Tensor  # B x D, the contexts' parts
-    which: Tensor  # R x K, the context of each candidate
+    queries: Tensor  # R x D, projected queries
+    contexts: Tensor  # B x D, projected contexts
+    which: Tensor  # R x K, index of the context of each candidate
 
 
 def _parts(readout: Readout, positions: Positions, candidates: Candidates, few: bool = False) -> _Parts:
-    """What states are made of; with `few`, only the vectors that are looked at are projected."""
+    """Project queries and contexts; with `few`, only the vectors of candidates if these are few."""
     queries = readout.project_query(positions.queries)  # R x D
     device = queries.device
     if candidates.index is None:
@@ -535,12 +541,12 @@ def _parts(readout: Readout, positions: Positions, candidates: Candidates, few: 
     if few and memory.projected is None and 2 * which.numel() < len(vectors):
         contexts = readout.project_context(vectors.index_select(0, which.flatten()))  # R*K x D
         return _Parts(queries, contexts, torch.arange(len(contexts), device=device).view(which.shape))
-    # Each source position is projected once, whatever number of candidates it is.
+    # Each source position is projected once, however many candidates it is.
     return _Parts(queries, memory.project(readout).flatten(0, 1), which)
 
 
 def candidate_states(readout: Readout, positions: Positions, candidates: Candidates) -> Tensor:
-    """The states of all candidates, padded ones too: R x K x D."""
+    """The states of all candidates, including padding: R x K x D."""
     queries, contexts, which = _parts(readout, positions, candidates)
     found = contexts.index_select(0, which.flatten()).view(*which.shape, -1)
     return readout(queries.unsqueeze(1), found)
@@ -557,9 +563,9 @@ class Emitter:
     torch.Size([4, 1])
 
     Attributes:
-        readout: from queries and contexts to states.
-        output: from states to words.
-        chunk_logits: number of logits that are held in memory at a time.
+        readout: network from queries and contexts to states.
+        output: output layer, from states to words.
+        chunk_logits: number of logits per chunk. Default: 2**22.
     """
 
     readout: Readout
@@ -567,20 +573,20 @@ class Emitter:
     chunk_logits: int = CHUNK_LOGITS
 
     def cells(self, positions: Positions, candidates: Candidates) -> Cells:
-        """The real (position, candidate) pairs with the projections that their states are made of."""
+        """The real (position, candidate) pairs, with projected queries and contexts."""
         pairs = Pairs.of(candidates, len(positions), positions.queries.device)
         queries, contexts, which = _parts(self.readout, positions, candidates, few=True)
         chosen = which[pairs.position, pairs.candidate]
         return Cells(queries, contexts, chosen, pairs, which.size(1), positions.gold, self.readout)
 
-    def log_likelihood(self, positions: Positions, candidates: Candidates) -> Words:
+    def log_likelihood(self, positions: Positions, candidates: Candidates) -> GoldWords:
         """l of the gold words under each candidate, with gradient: R x K."""
         return log_likelihood(self.output, self.cells(positions, candidates), self.chunk_logits)
 
     def marginals(
         self, positions: Positions, candidates: Candidates, log_weights: Tensor, every_word: bool = False
     ) -> Marginals:
-        """The mixture of some candidates, with these log weights (R x K). No gradient."""
+        """The mixture of candidates with the given log weights, R x K. No gradient."""
         cells = self.cells(positions, candidates)
         return marginalise(self.output, cells, log_weights, self.chunk_logits, every_word)
 

@@ -1,11 +1,11 @@
-"""What is mixed at test time, when there is no gold word to see and the prior decides alone.
+"""Mixtures: the alignments that word probabilities are computed from at test time, under the prior.
 
     soft       log f(x, E_p[z])                                    the expected context
     exact      log sum_i p_i f(x, e_i)                             every alignment
-    kmaxK      the same over the K most probable ones, renormalised
+    kmaxK      the same over the K most probable alignments, renormalised
     samples    log 1/K sum_k f(x, X z_k), z_k ~ p                  for relaxed attention
 
-Search, validation, evaluation and visual question answering all use these.
+Search, validation and evaluation of all tasks use these classes.
 """
 
 import math
@@ -21,11 +21,11 @@ from onmt_varattn.latent.estimators import Enum
 from onmt_varattn.latent.likelihood import Candidates, Emitter, Marginals
 from onmt_varattn.latent.positions import Positions
 
-SAMPLES = 10  # of a prior over mixtures, unless somebody says otherwise
+SAMPLES = 10  # default number of draws of relaxed attention
 
 
 class Mixture:
-    """Base class: which alignments are mixed at test time, under the prior.
+    """Base class: the alignments that are mixed at test time, under the prior.
 
     >>> attention = LatentAttention(8, 6, words=20, objective="variational")
     >>> attention.objective.mixture()  # the default of this objective
@@ -35,7 +35,7 @@ class Mixture:
     tensor([1.0000, 1.0000, 1.0000, 1.0000])
 
     Attributes:
-        name: name of the mixture in reports: "soft", "exact", "kmax5", "samples".
+        name: name in reports: "soft", "exact", "samples", or "kmax" and K.
         enumerates: whether the likelihood of every alignment is computed.
     """
 
@@ -43,22 +43,22 @@ class Mixture:
 
     @property
     def name(self) -> str:
-        """Name of the mixture in reports."""
+        """Name in reports."""
         raise NotImplementedError
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
-        """What is mixed, and the log weights, which sum to one in probability: R x K."""
+        """The alignments that are mixed, and their log weights, R x K; the weights sum to 1."""
         raise NotImplementedError
 
     @torch.no_grad()
     def marginals(self, positions: Positions, emitter: Emitter, every_word: bool = False) -> Marginals:
-        """The likelihood of the gold words, and with `every_word` of all others."""
+        """The likelihood of the gold words and, with `every_word`, of all words."""
         return emitter.marginals(positions, *self.candidates(positions), every_word)
 
 
 @dataclass(frozen=True)
 class SoftContext(Mixture):
-    """The expected context E_p[x_z], as if it were one alignment: soft attention.
+    """The expected context E_p[x_z] as the only candidate: soft attention.
 
     >>> SoftContext().name
     'soft'
@@ -98,17 +98,20 @@ class Exact(Mixture):
 
 @dataclass(frozen=True)
 class KMax(Mixture):
-    """The K most probable source positions, renormalised.
+    """The K most probable source positions, with renormalised weights.
 
     >>> KMax(5).name
     'kmax5'
+
+    Attributes:
+        k: K, at least 1.
     """
 
     k: int
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, int) or self.k < 1:
-            raise ValueError(f"k: {self.k!r} must be a whole number from 1")
+            raise ValueError(f"k: {self.k!r} must be an integer of at least 1")
 
     @property
     def name(self) -> str:
@@ -123,7 +126,7 @@ class KMax(Mixture):
 
 @dataclass(frozen=True)
 class Samples(Mixture):
-    """Draws from a prior over mixtures of positions, equally weighted: for relaxed attention.
+    """Equally weighted draws from a prior over mixtures of positions: for relaxed attention.
 
     >>> attention = LatentAttention(8, 6, words=20, objective="relaxed")
     >>> queries, memory = torch.randn(4, 8), torch.randn(5, 6)
@@ -131,9 +134,9 @@ class Samples(Mixture):
     torch.Size([4, 20])
 
     Attributes:
-        samples: number of draws.
-        distribution: from scores to the prior: `Dirichlet`, `LogisticNormal` or `Concrete`. None: that of
-            the objective in `LatentAttention.log_probs`, else `Dirichlet`.
+        samples: number of draws. Default: 10.
+        distribution: class of the prior: `Dirichlet`, `LogisticNormal` or `Concrete`. Default: that of the
+            objective in `LatentAttention.log_probs`, else `Dirichlet`.
     """
 
     samples: int = SAMPLES
@@ -146,7 +149,7 @@ class Samples(Mixture):
 
     def __post_init__(self) -> None:
         if not isinstance(self.samples, int) or self.samples < 1:
-            raise ValueError(f"samples: {self.samples!r} must be a whole number from 1")
+            raise ValueError(f"samples: {self.samples!r} must be an integer of at least 1")
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
         """See the base class."""
@@ -157,19 +160,19 @@ class Samples(Mixture):
 
 
 def way_of(k: int) -> str:
-    """The name of mixing the K most probable alignments; 0 stands for all."""
+    """The name of the mixture of the K most probable alignments; 0 means all."""
     return KMax(k).name if k else Exact().name
 
 
 def named(name: str, samples: Samples | None = None) -> Mixture:
-    """The mixture that a name stands for.
+    """The mixture with the given name.
 
     >>> named("kmax5")
     KMax(k=5)
 
     Args:
-        name: "soft", "exact", "samples", or "kmax" and a number.
-        samples: what "samples" stands for.
+        name: "soft", "exact", "samples", or "kmax" and K.
+        samples: the mixture with the name "samples". Default: ``Samples()``.
     """
     if name.startswith("kmax"):
         return KMax(int(name.removeprefix("kmax")))

@@ -1,9 +1,9 @@
-"""Objectives: what is maximised. One small class each, found by the name users give `-attention`.
+"""Objectives: the functions that are maximised, found by the name that users give as `-attention`.
 
 With f(x, z) the distribution of the next word given the alignment z, l its log at the gold word,
 p the prior over z and q the posterior:
 
-    soft          log f(x, E_p[z])                  the expected context stands in for the alignment
+    soft          log f(x, E_p[z])                  the expected context instead of an alignment
     marginal      log sum_i p_i exp(l_i)            exact
     hard          E_p[l]                            Jensen's bound: variational with q = p
     variational   E_q[l] - KL(q, p)
@@ -34,28 +34,16 @@ Report = dict[str, Tensor]
 """Sums over positions by name."""
 
 
-class Notes:
-    """Sums of what is worth reporting, taken chunk by chunk."""
-
-    def __init__(self) -> None:
-        self.sums: Report = defaultdict(lambda: torch.zeros(()))
-
-    def add(self, **values: Tensor) -> None:
-        """Add tensors' sums under their names."""
-        for name, value in values.items():
-            self.sums[name] = self.sums[name] + value.detach().sum()
-
-
 @dataclass
 class Loss:
-    """The outcome of an objective on a batch."""
+    """Loss and statistics of a batch."""
 
     loss: Tensor  # scalar with gradient, summed over positions
     report: Report = field(default_factory=dict)
 
 
 class _Estimators:
-    """The estimators of an objective, as a class attribute: estimators declare their objectives."""
+    """The estimators of an objective as a class attribute, from the declarations of all estimators."""
 
     def __get__(self, objective: object, kind: type["Objective"]) -> dict[str, str]:
         names = {
@@ -67,7 +55,7 @@ class _Estimators:
 
 
 class Objective(nn.Module):
-    """Base class: what is maximised, usually a bound on the log-likelihood. Found by name in `OBJECTIVES`.
+    """Base class of objectives, usually bounds on the log-likelihood, found by name in `OBJECTIVES`.
 
     >>> objective = OBJECTIVES["marginal"](ESTIMATORS["enum"]())
     >>> attention = LatentAttention(8, 6, words=20)
@@ -77,27 +65,28 @@ class Objective(nn.Module):
     True
 
     Args:
-        estimator: how its expectation is computed.
-        baseline: what rewards are compared with; default: zero.
-        entropy_weight: weight of the prior's entropy, added to the bound.
-        refine: improves posterior scores given l and the prior (stochastic variational inference).
+        estimator: estimator of its expectation.
+        baseline: baseline of sampled rewards. Default: zero.
+        entropy_weight: weight of the prior's entropy, which is added to the bound. Default: 0.
+        refine: function that improves posterior scores given l and the prior, see `Refinement`.
+            Default: none.
 
     Attributes:
         estimators: from the names that users give to names in `ESTIMATORS`, default first: all estimators
             that declare this objective, or one that it is a subclass of.
         default_estimator: name of the default estimator. Default: "sample".
-        has_posterior: whether there is a posterior besides the prior.
-        natural: name of the mixture that suits the objective at test time.
-        linear: whether it is linear in l, so that smoothed labels make sense.
-        fused: differentiate inside the chunks of the output layer (`likelihood.maximise`). An objective
-            that is not a sum over positions sets it to False.
+        has_posterior: whether there is a posterior besides the prior. Default: False.
+        natural: name of the default mixture at test time. Default: "exact".
+        linear: whether it is linear in l, as label smoothing requires. Default: True.
+        fused: whether it is differentiated inside the chunks of the output layer (`likelihood.maximise`);
+            False for an objective that is not a sum over positions. Default: True.
     """
 
     estimators: ClassVar[Any] = _Estimators()
     default_estimator: ClassVar[str] = "sample"
     has_posterior: ClassVar[bool] = False
-    natural: ClassVar[str] = "exact"  # the name of the mixture that is meant for test time
-    linear: ClassVar[bool] = True  # in l, so that smoothed labels make sense
+    natural: ClassVar[str] = "exact"
+    linear: ClassVar[bool] = True
     fused: bool = True
 
     def __init__(
@@ -112,12 +101,13 @@ class Objective(nn.Module):
         self.entropy_weight, self.refine = entropy_weight, refine
 
     def forward(self, positions: Positions, emitter: Emitter, kl_weight: float = 1.0) -> Loss:
-        """The loss, summed over all positions, with statistics.
+        """The loss, summed over all positions, and statistics.
 
         Args:
             positions: R target positions with their prior and posterior scores.
             emitter: readout and output layer.
             kl_weight: weight of the KL divergence in the gradient; the reported bound has weight 1.
+                Default: 1.
         """
         candidates = self.candidates(positions)
         expected = self.baseline(positions, emitter)
@@ -125,9 +115,14 @@ class Objective(nn.Module):
         if self.has_posterior:
             assert positions.posterior is not None
             rows.append(positions.posterior)
-        notes = Notes()
+        sums: Report = defaultdict(lambda: torch.zeros(()))
+
+        def add(**values: Tensor) -> None:
+            for name, value in values.items():
+                sums[name] = sums[name] + value.detach().sum()
+
         if expected.soft is not None:
-            notes.add(correct=expected.soft.correct)
+            add(correct=expected.soft.correct)
 
         def bound(l: Tensor, correct: Tensor, chunk: slice, here: tuple[Tensor, ...]) -> Tensor:
             p, q = self._distributions(l, *here[1:])
@@ -139,14 +134,14 @@ class Objective(nn.Module):
             target = found.log_likelihood if found.target is None else found.target
             if (misfit := self.baseline.loss(here[0], target)) is not None:
                 surrogate = surrogate - misfit
-            notes.add(bound=found.bound, xent=-found.log_likelihood, kl=found.kl, target=target)
-            notes.add(prior_entropy=p.entropy_of_mean())
+            add(bound=found.bound, xent=-found.log_likelihood, kl=found.kl, target=target)
+            add(prior_entropy=p.entropy_of_mean())
             if self.has_posterior:
-                notes.add(posterior_entropy=q.entropy_of_mean())
+                add(posterior_entropy=q.entropy_of_mean())
             if found.reward is not None:
-                notes.add(reward=found.reward.mean(1), squared_reward=found.reward.square().mean(1))
+                add(reward=found.reward.mean(1), squared_reward=found.reward.square().mean(1))
             if expected.soft is None:
-                notes.add(correct=_of_likeliest(correct, q, some))
+                add(correct=_of_likeliest(correct, q, some))
             return surrogate.sum()
 
         if self.fused:
@@ -155,10 +150,10 @@ class Objective(nn.Module):
         else:
             words = emitter.log_likelihood(positions, candidates)
             loss = -bound(words.log_likelihood, words.correct, slice(0, len(positions)), tuple(rows))
-        target = notes.sums.pop("target", None)
+        target = sums.pop("target", None)
         if self.baseline.training and target is not None and len(positions):
             self.baseline.update(target / len(positions))
-        return Loss(loss, dict(notes.sums))
+        return Loss(loss, dict(sums))
 
     def _distributions(self, l: Tensor, prior: Tensor, posterior: Tensor | None = None) -> tuple[Any, Any]:
         """p and q; for objectives without a posterior, p twice."""
@@ -169,19 +164,19 @@ class Objective(nn.Module):
         return p, self.estimator.distribution(scores)
 
     def prior(self, scores: Tensor) -> Any:
-        """The prior that scores R x S stand for."""
+        """The prior with the given scores, R x S."""
         return Categorical(scores)
 
     def mixture(self, samples: int = SAMPLES) -> Mixture:
         """The default mixture at test time.
 
         Args:
-            samples: number of draws (relaxed attention).
+            samples: number of draws (relaxed attention). Default: 10.
         """
         return named(self.natural, Samples(samples, self.prior))
 
     def candidates(self, positions: Positions) -> Candidates:
-        """The alignments whose likelihood is computed; by default the estimator's."""
+        """The alignments whose likelihood is computed, by default those of the estimator."""
         if positions.posterior is None or not self.has_posterior:
             q = self.prior(positions.prior)
         else:
@@ -196,7 +191,7 @@ class Objective(nn.Module):
 
 
 def _of_likeliest(values: Tensor, q: Any, candidates: Candidates) -> Tensor:
-    """A candidate's value for the one that q gives the most mass: R x K -> R."""
+    """The values of the candidates that are most probable under q: R x K -> R."""
     if candidates.index is None:
         return values[:, 0]
     likeliest = q.log_probs.detach().gather(1, candidates.index).argmax(1, keepdim=True)
@@ -204,7 +199,7 @@ def _of_likeliest(values: Tensor, q: Any, candidates: Candidates) -> Tensor:
 
 
 def warm_up(first: Objective, objective: Objective, positions: Positions, emitter: Emitter) -> Loss:
-    """Train with a simpler objective first, while the posterior learns to be like the prior."""
+    """The loss of the warm-up: a simpler objective, while the posterior is fitted to the prior."""
     outcome = first(positions, emitter)
     loss, report = outcome.loss, dict(outcome.report)
     if objective.has_posterior and positions.posterior is not None:
@@ -214,10 +209,10 @@ def warm_up(first: Objective, objective: Objective, positions: Positions, emitte
 
 
 class _NoEstimate(Objective):
-    """An objective with one formula: nothing to estimate, no posterior."""
+    """An objective that is computed exactly, without posterior."""
 
     def value(self, l: Tensor, p: Any) -> Tensor:
-        """The log-likelihood (bound) at each position: R x K -> R."""
+        """The log-likelihood, or a bound on it, of each position: R x K -> R."""
         raise NotImplementedError
 
     def estimate(
@@ -264,7 +259,7 @@ class Hard(Objective):
     def estimate(
         self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
     ) -> Estimate:
-        """See the base class; KL(p, p) is nothing, value and gradient."""
+        """See the base class; KL(p, p) and its gradient are zero."""
         surrogate, value, reward = self.estimator.expectation(l, p, candidates, baseline)
         known = value.detach()
         return Estimate(surrogate, known, known, torch.zeros_like(known), reward)
@@ -272,7 +267,7 @@ class Hard(Objective):
 
 @OBJECTIVES.register("variational")
 class Variational(Objective):
-    """E_q[l] - KL(q, p), or what an estimator of many samples makes of it."""
+    """E_q[l] - KL(q, p), or the multi-sample bound of the estimator."""
 
     has_posterior: ClassVar[bool] = True
 
@@ -285,23 +280,23 @@ class Relaxed(Objective):
     natural: ClassVar[str] = "samples"
 
     def prior(self, scores: Tensor) -> Any:
-        """Of the same family as the posterior."""
+        """A distribution of the same family as the posterior."""
         return self.estimator.distribution(scores)
 
 
-RISEN = 0.15  # a is at least this: alignments that are all the same do not count as a level
-LEVEL = 0.1  # a fifth of the steps changed a by less than this share of it
-BLOCKS = 64  # of equal length that the curve is kept in
-FEWEST = 20  # blocks before anything is judged
+RISEN = 0.15  # smallest a of formed alignments: identical alignments of all words are level, too
+LEVEL = 0.1  # largest relative change of a between two fifths of the steps
+BLOCKS = 64  # largest number of blocks of the curve
+FEWEST = 20  # number of blocks from which on the curve is tested
 
 
 class Formation:
     """The curve of a, and whether alignments have formed: the end of an automatic warm-up.
 
-    From random parameters a latent objective is apt to stay where it is: a word's alignment is a random
-    source position, the emission learns to ignore it, and once it does, neither the prior nor the
-    posterior gets a gradient. Soft attention has no such plateau, since its gradient reaches every score
-    through the expected context. It is therefore trained first, until
+    With random parameters, a latent objective tends to get stuck: the alignment of a word is a random source
+    position, the emission learns to ignore it, and then neither prior nor posterior gets a gradient. Soft
+    attention has no such plateau, since its gradient reaches every score through the expected context. It
+    is therefore trained first, until
 
         a = sum_j I_j / sum_j log S_j          0: all words have the same alignment, 1: each has its own
 
@@ -310,24 +305,24 @@ class Formation:
     criterion: it is as low if all words are aligned with the full stop. The criterion is relative to the
     curve itself, whatever its length: the last fifth of all steps so far is compared with the fifth before.
 
-    Each block is the mean of a over `steps` training steps; when there are too many blocks, each
-    two of them become one, so that the memory is bounded and the resolution follows the run.
+    Each block is the mean of a over `steps` training steps. When there are too many blocks, they are merged
+    in pairs, so that memory is bounded and the resolution adapts to the length of the run.
     """
 
     def __init__(self) -> None:
         self.blocks: list[float] = []
-        self.steps = 1  # in a block
-        self.sums = [0.0, 0.0]  # of the block that is not full yet: information, and the most it can be
-        self.count = 0  # of its steps
+        self.steps = 1  # per block
+        self.sums = [0.0, 0.0]  # information and its upper bound, summed over the steps of the open block
+        self.count = 0  # steps of the open block
 
     def add(self, information: float, most: float) -> None:
         """Add a training step.
 
         Args:
-            information: sum of the mutual information over the step's positions.
-            most: sum of log S.
+            information: mutual information, summed over the positions of the step.
+            most: log S, summed over the same positions.
         """
-        if not most > 0:  # one source position each: nothing to choose from
+        if not most > 0:  # every sentence has one source position
             return
         self.sums = [self.sums[0] + information, self.sums[1] + most]
         self.count += 1
@@ -341,14 +336,14 @@ class Formation:
 
     @property
     def level(self) -> float | None:
-        """a over the last fifth of the steps; None while there are too few."""
+        """The mean of a over the last fifth of the steps; None if there are too few."""
         return _mean(self.blocks[-(len(self.blocks) // 5) :]) if len(self.blocks) >= FEWEST else None
 
     @property
     def has_formed(self) -> bool:
         """Whether a has risen and levelled off."""
         now = self.level
-        if now is None or self.count:  # judged once a block
+        if now is None or self.count:  # tested once per block
             return False
         fifth = len(self.blocks) // 5
         before = _mean(self.blocks[-2 * fifth : -fifth])
@@ -356,26 +351,20 @@ class Formation:
 
     def state_dict(self) -> dict[str, Any]:
         """The curve, as plain numbers."""
-        return {
-            "blocks": list(self.blocks),
-            "steps": self.steps,
-            "sums": list(self.sums),
-            "count": self.count,
-        }
+        return {"blocks": [*self.blocks], "steps": self.steps, "sums": [*self.sums], "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with a curve.
+        """Restore a curve.
 
         Raises:
-            ValueError: it is not what `state_dict` gives.
+            ValueError: the state is not one that `state_dict` returns.
         """
         blocks, steps, sums, count = (state[name] for name in ("blocks", "steps", "sums", "count"))
         lists = (
             isinstance(blocks, list) and len(blocks) < BLOCKS and isinstance(sums, list) and len(sums) == 2
         )
-        if not (lists and all(type(x) in (int, float) for x in [*blocks, *sums])):
-            raise ValueError("the curve of alignments is damaged")
-        if not (type(steps) is int and type(count) is int and 0 <= count < steps):
+        numbers = lists and all(type(x) in (int, float) for x in [*blocks, *sums])
+        if not (numbers and type(steps) is int and type(count) is int and 0 <= count < steps):
             raise ValueError("the curve of alignments is damaged")
         self.blocks, self.steps, self.sums, self.count = list(blocks), steps, list(sums), count
 
@@ -384,28 +373,28 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-STALLED = 3  # validations in a row without progress that end a warm-up
+STALLED = 3  # consecutive validations without improvement that end a warm-up
 
 WARM_UPS: dict[str, type[Objective]] = {"soft": Soft, "hard": Hard, "marginal": Marginal}
-"""What can be trained first; all by enumeration."""
+"""The objectives of a warm-up; all by enumeration."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What changes in the course of training: warm-up, KL weight, temperature.
+    """The schedule of training: warm-up, KL weight and temperature.
 
     >>> schedule = Schedule(warm_up_steps=500, kl_warm_up_steps=1000)
     >>> schedule.kl_weight_at(250)  # steps after the warm-up
     0.25
 
     Attributes:
-        warm_up_steps: steps of the warm-up; None: until alignments have formed.
-        kl_weight: weight of the KL divergence.
-        kl_warm_up_steps: steps after the warm-up over which the weight grows from 0.
-        temperature: temperature of relaxed draws at the first step; None: the estimator's own, always.
-        least_temperature: temperature after `anneal_steps`; None: it does not fall.
-        anneal_steps: steps over which the temperature falls linearly.
-        warm_up_objective: what is trained first: "soft", "hard" or "marginal".
+        warm_up_steps: number of steps of the warm-up; None: until alignments have formed. Default: 0.
+        kl_weight: weight of the KL divergence. Default: 1.
+        kl_warm_up_steps: number of steps after the warm-up in which the weight grows from 0. Default: 0.
+        temperature: temperature of relaxed draws at the first step. Default: that of the estimator, constant.
+        least_temperature: temperature after `anneal_steps`. Default: `temperature`.
+        anneal_steps: number of steps in which the temperature falls linearly. Default: 1.
+        warm_up_objective: objective of the warm-up: "soft" (default), "hard" or "marginal".
     """
 
     warm_up_steps: int | None = 0
@@ -417,13 +406,13 @@ class Schedule:
     warm_up_objective: str = "soft"
 
     def kl_weight_at(self, steps: int) -> float:
-        """The KL weight at a number of steps after the warm-up: grows linearly from 0."""
+        """The KL weight at a step counted from the end of the warm-up."""
         if not self.kl_warm_up_steps:
             return self.kl_weight
         return self.kl_weight * min(1.0, max(0, steps) / self.kl_warm_up_steps)
 
     def temperature_at(self, step: int) -> float | None:
-        """The temperature at a training step: falls linearly to the least one."""
+        """The temperature at a training step."""
         if self.temperature is None or self.least_temperature is None:
             return self.temperature
         part = min(1.0, step / self.anneal_steps)
@@ -431,9 +420,9 @@ class Schedule:
 
 
 class ScheduledObjective:
-    """An objective with its schedule: a simpler objective first, then the objective itself.
+    """An objective with its schedule: first the warm-up with a simpler objective, then the objective.
 
-    `LatentAttention` has one and counts its steps. Trainers that count steps themselves call
+    `LatentAttention` owns one and counts its steps. Trainers that count steps themselves call
     `LatentAttention.schedule` and then set `step` before each training step.
 
     >>> attention = LatentAttention(8, 6, words=20, objective="marginal")
@@ -443,14 +432,14 @@ class ScheduledObjective:
     False
 
     Args:
-        objective: what is trained after the warm-up.
+        objective: objective after the warm-up.
         schedule: length and objective of the warm-up, weights, temperature.
 
     Attributes:
-        step: the training step, counted from 1, to be set before each.
-        warm_up_end: the last step of the warm-up; None while nothing has ended it yet.
-        formation: how far alignments have formed; None where the end is a given step.
-        first: the objective of the warm-up.
+        step: the current training step, counted from 1.
+        warm_up_end: the last step of the warm-up; None until an automatic warm-up has ended.
+        formation: state of an automatic warm-up; None if its length is given.
+        first: objective of the warm-up.
     """
 
     def __init__(self, objective: Objective, schedule: Schedule) -> None:
@@ -460,27 +449,27 @@ class ScheduledObjective:
         self.step = 1
         self.warm_up_end = schedule.warm_up_steps
         self.formation = Formation() if schedule.warm_up_steps is None else None
-        self._best_perplexity, self._stalled = float("inf"), 0  # of validations in the warm-up
+        self._best_perplexity, self._stalled = float("inf"), 0  # validations of the warm-up
 
     @property
     def warming_up(self) -> bool:
-        """Whether the present step is one of the warm-up."""
+        """Whether the current step belongs to the warm-up."""
         return self.warm_up_end is None or self.step <= self.warm_up_end
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """The names of the reported sums that `watch` asks for."""
+        """The names of the reported sums that are the arguments of `watch`."""
         of_posterior = self.objective.has_posterior and self.objective.refine is None
         return ("uniform_entropy", "prior_information", *(["posterior_information"] if of_posterior else []))
 
     def watch(self, most: float, *information: float) -> bool:
-        """Record how far alignments had formed in the present step; ends the warm-up if they have.
+        """Record the mutual information of the current step; end the warm-up if alignments have formed.
 
-        A posterior must have followed the prior: the smaller of the two values counts.
+        With a posterior, which must have followed the prior, the smaller of the two values counts.
 
         Args:
-            most: sum of the entropies of uniform alignments over positions, in all processes.
-            information: sums of mutual information, of the prior and of a posterior, as `watched` says.
+            most: entropy of uniform alignments, summed over the positions of all processes.
+            information: mutual information of the prior and of a posterior, summed likewise; see `watched`.
 
         Returns:
             Whether this was the last step of the warm-up.
@@ -492,13 +481,13 @@ class ScheduledObjective:
         return self.step == self.warm_up_end
 
     def validated(self, perplexity: float) -> bool:
-        """Record a validation of the warm-up's objective; ends a warm-up that does not form alignments.
+        """Record a validation in the warm-up; end an automatic warm-up without further improvement.
 
         Args:
-            perplexity: of the validation.
+            perplexity: validation perplexity of the warm-up's objective.
 
         Returns:
-            Whether the warm-up has ended: the perplexity has not fallen for three validations.
+            Whether this ended the warm-up: the perplexity has not fallen for three validations.
         """
         if self.warm_up_end is not None:
             return False
@@ -510,12 +499,12 @@ class ScheduledObjective:
         return True
 
     def end_warm_up(self) -> None:
-        """Have the present step be the last one of the warm-up."""
+        """Make the current step the last step of the warm-up."""
         self.warm_up_end = self.step
 
     @property
     def why_it_ended(self) -> str:
-        """Why the warm-up is over, for the log."""
+        """The reason why the warm-up ended, for the log."""
         if self.formation is None:
             return f"The warm-up is over at step {self.step:,}"
         if self._stalled >= STALLED:
@@ -526,17 +515,17 @@ class ScheduledObjective:
         )
 
     def start_state(self) -> dict[str, Any] | None:
-        """State of the automatic start, the same in all processes; None without an automatic start."""
+        """State of an automatic warm-up, equal in all processes; None if its length is given."""
         if self.formation is None:
             return None
         validations = {"best": self._best_perplexity, "stalled": self._stalled}
         return {"end": self.warm_up_end, "validations": validations, "curve": self.formation.state_dict()}
 
     def load_start_state(self, state: dict[str, Any] | None) -> None:
-        """Restore what `start_state` gave; no effect if either run has a given number of steps.
+        """Restore the result of `start_state`; no effect if the length of either warm-up is given.
 
         Raises:
-            ValueError: it is no such state.
+            ValueError: the state is damaged.
         """
         if self.formation is None or state is None:
             return
@@ -548,7 +537,7 @@ class ScheduledObjective:
         self.warm_up_end = end
 
     def __call__(self, positions: Positions, emitter: Emitter) -> tuple[Tensor, Report]:
-        """The loss, and sums to report: "log_likelihood" (or its bound), "correct", and others."""
+        """The loss at the current step, and sums to report; see `Outcome.sums`."""
         about = self._about(positions)
         if self.warming_up:
             outcome = warm_up(self.first, self.objective, positions, emitter)
@@ -560,13 +549,14 @@ class ScheduledObjective:
         outcome = self.objective(positions, emitter, self.schedule.kl_weight_at(since))
         report = {**outcome.report, **about}
         bound = report.pop("bound")
-        if not self.objective.has_posterior:  # bound and cross-entropy are one, and there is no divergence
-            return outcome.loss, {"log_likelihood": bound, **_without(report, "xent", "kl")}
+        if not self.objective.has_posterior:  # xent is the bound with the sign changed, and kl is zero
+            rest = {name: value for name, value in report.items() if name not in ("xent", "kl")}
+            return outcome.loss, {"log_likelihood": bound, **rest}
         return outcome.loss, {"log_likelihood": bound, "elbo": bound, **report}
 
     @torch.no_grad()
     def _about(self, positions: Positions) -> Report:
-        """What the health of a run is judged by, besides the bound's parts."""
+        """Statistics of the alignments that are monitored in training."""
         about = {
             "uniform_entropy": uniform_entropy(positions.prior).sum(),
             "prior_information": mutual_information(positions, positions.prior.softmax(-1)).sum(),
@@ -580,7 +570,3 @@ class ScheduledObjective:
         if isinstance(prior := self.objective.prior(positions.prior), Dirichlet):
             about["at_bounds"] = (prior.share_at_bounds + Dirichlet(q).share_at_bounds).sum() / 2
         return about
-
-
-def _without(report: Report, *names: str) -> Report:
-    return {name: value for name, value in report.items() if name not in names}

@@ -22,12 +22,12 @@ class Memory:
     (torch.Size([3, 6]), torch.Size([3, 6]))
 
     Attributes:
-        vectors: x, N x S x M. With a NULL position it is the last one.
+        vectors: x, N x S x M.
         padding: True where a position is padding, N x S.
-        keys: what a score compares queries with, N x S x A.
-        projected: the vectors' parts of emission states, N x S x D; None until `project` is called
+        keys: keys of the score, which queries are compared with, N x S x A.
+        projected: projections of the vectors by the readout, N x S x D; None until `project` is called
             without gradients.
-        null: whether the last position is NULL.
+        null: whether the last position is NULL. Default: False.
     """
 
     vectors: Tensor
@@ -47,7 +47,7 @@ class Memory:
         return self.vectors.size(1)
 
     def project(self, readout: Readout) -> Tensor:
-        """The vectors' parts of emission states, N x S x D; without gradients, computed once."""
+        """The vectors projected by a readout, N x S x D; without gradients, they are computed once."""
         if torch.is_grad_enabled():
             return readout.project_context(self.vectors)
         if self.projected is None:
@@ -55,7 +55,7 @@ class Memory:
         return self.projected
 
     def select(self, sentences: Tensor) -> "Memory":
-        """Some sentences, in the given order."""
+        """The memory of the sentences with the given indices, in that order."""
 
         def rows(values: Tensor) -> Tensor:
             return values.index_select(0, sentences)
@@ -71,13 +71,13 @@ class Memory:
 
 
 def no_padding(vectors: Tensor) -> Tensor:
-    """The mask of sentences of equal length: N x S x M -> N x S."""
+    """The padding mask of sentences of equal length: N x S x M -> N x S."""
     return torch.zeros(vectors.shape[:2], dtype=torch.bool, device=vectors.device)
 
 
 @dataclass
 class Positions:
-    """R real target positions of a batch, in the order of time, then of sentences.
+    """The R real target positions of a batch, without padding, ordered by step and then by sentence.
 
     >>> attention = LatentAttention(8, 6, words=20)
     >>> gold = torch.tensor([[4, 7, 1], [2, -100, -100]])  # the second sentence has one word
@@ -91,11 +91,11 @@ class Positions:
     Attributes:
         queries: R x D.
         contexts: E_p[x_z], R x M.
-        prior: scores of source positions, minus infinity where padded, R x S.
-        posterior: likewise, of an inference network; None if there is none.
-        memory: of all N sentences.
-        sentence: the sentence that a position belongs to, R.
-        step: its number within the sentence, R.
+        prior: prior scores of source positions, minus infinity at padding, R x S.
+        posterior: scores of an inference network, likewise; None without one.
+        memory: memory of all N sentences.
+        sentence: index of the sentence of each position, R.
+        step: index of each position within its sentence, R.
         steps: T, the number of steps of the padded batch.
         gold: the words to predict, R.
     """
@@ -121,16 +121,16 @@ class Positions:
         contexts: Tensor | None = None,
         posterior: Tensor | None = None,
     ) -> "Positions":
-        """Take the padding out of a batch.
+        """The positions of a padded batch.
 
         Args:
-            queries: N x T x D.
-            memory: of N sentences.
-            gold: N x T.
+            queries: states of the decoder, N x T x D.
+            memory: memory of the N sentences.
+            gold: words to predict, N x T.
             real: True where there is a word to predict, N x T.
-            prior: N x T x S.
-            contexts: E_p[x_z] where it is known already, N x T x M.
-            posterior: N x T x S.
+            prior: prior scores, N x T x S.
+            contexts: E_p[x_z], N x T x M. Default: computed from the prior.
+            posterior: scores of an inference network, N x T x S. Default: none.
         """
         step, sentence = real.t().nonzero(as_tuple=True)
         place = sentence * queries.size(1) + step
@@ -156,7 +156,7 @@ class Positions:
         return len(self.gold)
 
     def spread(self, values: Tensor, fill: float = 0.0) -> Tensor:
-        """Rows as a padded batch: R x ... -> N x T x ... ."""
+        """Values of the positions as a padded batch: R x ... -> N x T x ... ."""
         shape = (self.memory.sentences * self.steps, *values.shape[1:])
         every = values.new_full(shape, fill).index_copy(0, self.sentence * self.steps + self.step, values)
         return every.view(self.memory.sentences, self.steps, *values.shape[1:])
@@ -176,11 +176,10 @@ def uniform_entropy(scores: Tensor) -> Tensor:
 def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
     """Mutual information of target and source positions within a sentence, in nats: R.
 
-    I = H(mean_j p_j) - mean_j H(p_j), over the positions j of a sentence; every row of a sentence has the
-    same mean and its own entropy, so that the mean over its rows is I. I is 0 if all positions have the
-    same distribution, be it uniform or one source position for all of them, and near log S if each has a
-    source position of its own. Where sentences are single positions, as questions about an image are, the
-    value is log S - H(p), the distance from uniform.
+    I = H(mean_j p_j) - mean_j H(p_j) over the positions j of a sentence. The value of position j is
+    H(mean_j p_j) - H(p_j), so that the mean over the positions of a sentence is I. I is 0 if all positions
+    have the same distribution, whether uniform or not, and near log S if each is aligned with another source
+    position. If all sentences have one position, as questions about an image do, the value is log S - H(p).
 
     >>> attention = LatentAttention(8, 6, words=20)
     >>> found = attention.infer(torch.randn(1, 3, 8), torch.randn(1, 3, 6), torch.randint(20, (1, 3)))
@@ -188,8 +187,8 @@ def mutual_information(positions: Positions, probs: Tensor) -> Tensor:
     tensor([1.0986, 1.0986, 1.0986])
 
     Args:
-        positions: the positions that the rows belong to.
-        probs: distributions over source positions, R x S.
+        positions: R positions.
+        probs: their distributions over source positions, R x S.
     """
     probs = probs.to(torch.promote_types(probs.dtype, torch.float32))
     entropy = torch.special.entr(probs).sum(1)  # R

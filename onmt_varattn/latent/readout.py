@@ -1,11 +1,10 @@
-"""Readouts: the state that a word is emitted from, made of a query and a context.
+"""Readouts: networks from a query and a context to the state that a word is emitted from.
 
     additive    tanh(U_q q + U_c c)                                  the paper's, tanh(U [q; c])
     residual    h + F(norm h), h = q + U_c c, F a feed-forward net   for Transformers
 
-A readout works in three steps, because a query meets many contexts (one per alignment) and a context
-many queries: both are projected once, and `forward` combines pairs of projections. tanh, layer norm
-and dropout of the emission are here and nowhere else.
+A readout is computed in three steps, because each query is combined with many contexts (one per alignment)
+and each context with many queries: both are projected once, and `forward` combines pairs of projections.
 """
 
 import torch
@@ -27,7 +26,7 @@ class Readout(nn.Module):
     Args:
         query_size: D, also the size of the state.
         context_size: M.
-        dropout: dropout rate on the state, or inside the network.
+        dropout: dropout rate on the state, or inside the network. Default: 0.
     """
 
     def __init__(self, query_size: int, context_size: int, dropout: float = 0.0) -> None:
@@ -35,11 +34,11 @@ class Readout(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def project_query(self, queries: Tensor) -> Tensor:
-        """The query's part of states: ... x D -> ... x D."""
+        """Projection of queries: ... x D -> ... x D."""
         raise NotImplementedError
 
     def project_context(self, contexts: Tensor) -> Tensor:
-        """The context's part of states: ... x M -> ... x D."""
+        """Projection of contexts: ... x M -> ... x D."""
         raise NotImplementedError
 
     def forward(self, query_parts: Tensor, context_parts: Tensor) -> Tensor:
@@ -90,8 +89,8 @@ class ResidualReadout(Readout):
     Args:
         query_size: D.
         context_size: M.
-        dropout: rate of dropout on the context's part and in the feed-forward network.
-        feed_forward: size of its hidden layer; default: 4 D.
+        dropout: dropout rate on the projected context and in the feed-forward network. Default: 0.
+        feed_forward: hidden size of the feed-forward network. Default: 4 D.
     """
 
     def __init__(

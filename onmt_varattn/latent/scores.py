@@ -1,12 +1,12 @@
-"""Attention scores: how well a query and a source position go together.
+"""Attention scores: how well a query and a source position match.
 
     mlp          v' tanh(W q + U x)              Bahdanau et al., 2015; the paper's choice
     general      q' W x                          Luong et al., 2015
     dot          q' x                            Luong et al., 2015; needs D = M
     scaled_dot   (W q)' (U x) / sqrt(A)          Vaswani et al., 2017, with one head
 
-A score sees the memory in two steps, because the memory stays while the queries come one at a
-time: `keys` is what can be computed once per sentence, `forward` what each query needs.
+A score is computed in two steps, because a decoder with input feeding has one query at a time: `keys` is
+computed once per sentence, `forward` once per query.
 """
 
 import math
@@ -37,12 +37,12 @@ class Score(nn.Module):
         super().__init__()
 
     def keys(self, memory: Tensor) -> Tensor:
-        """The query's counterpart for each source position: N x S x M -> N x S x (A, D or M)."""
+        """The vectors that queries are compared with: N x S x M -> N x S x (A, D or M)."""
         raise NotImplementedError
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Scores of each query against each position: N x Q x D, keys -> N x Q x S."""
-        raise NotImplementedError
+        """Scores of all queries and source positions, by default q'k: N x Q x D, keys -> N x Q x S."""
+        return queries @ keys.transpose(1, 2)
 
 
 @SCORES.register("mlp")
@@ -77,10 +77,6 @@ class GeneralScore(Score):
         """W x."""
         return self.memory(memory)
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """See the base class."""
-        return queries @ keys.transpose(1, 2)
-
 
 @SCORES.register("dot")
 class DotScore(Score):
@@ -94,10 +90,6 @@ class DotScore(Score):
     def keys(self, memory: Tensor) -> Tensor:
         """The memory itself."""
         return memory
-
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """See the base class."""
-        return queries @ keys.transpose(1, 2)
 
 
 @SCORES.register("scaled_dot")
@@ -116,4 +108,4 @@ class ScaledDotScore(Score):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """See the base class."""
-        return self.query(queries) @ keys.transpose(1, 2)
+        return super().forward(self.query(queries), keys)

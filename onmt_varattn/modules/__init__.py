@@ -1,15 +1,15 @@
 """Networks around latent attention, in torch alone, batch first: decoders and inference networks."""
 
 from onmt_varattn.modules.decoder import RNNDecoder, State, Trace
-from onmt_varattn.modules.posterior import GatedPosterior, Posterior, Reader
+from onmt_varattn.modules.posterior import GatedPosterior, Posterior, SentenceEncoder
 from onmt_varattn.modules.recurrence import Recurrence, StackedCells
 
 __all__ = [
     "GatedPosterior",
     "Posterior",
     "RNNDecoder",
-    "Reader",
     "Recurrence",
+    "SentenceEncoder",
     "StackedCells",
     "State",
     "Trace",

@@ -4,7 +4,7 @@
 
     q(z_j = i) = softmax_i h_j' U x_i
 
-with x from a reader of the source and h from a reader of the target, gold word included.
+with x from a encoder of the source and h from a encoder of the target, gold word included.
 `GatedPosterior`, for one answer y about N boxes with features x, is
 
     q(z = i) = softmax_i u' tanh(U1 (x_i * relu(V1 h_y)) + U2 (query * relu(V2 h_y)))
@@ -19,11 +19,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 DIRECTIONS = {"brnn": 2, "rnn": 1, "mean": 0}
 
 
-class Reader(nn.Module):
+class SentenceEncoder(nn.Module):
     """Reads a sentence to one vector per word: a (bidirectional) RNN, or the embeddings alone.
 
-    >>> reader = Reader("brnn", "LSTM", embedding_size=5, size=6, layers=1, dropout=0.0)
-    >>> reader(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
+    >>> encoder = SentenceEncoder("brnn", "LSTM", embedding_size=5, size=6, layers=1, dropout=0.0)
+    >>> encoder(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
     torch.Size([2, 7, 6])
 
     Args:
@@ -72,7 +72,7 @@ class Posterior(nn.Module):
     Args:
         source_size: size of the source embeddings.
         target_size: size of the target embeddings.
-        kind: kind of the two readers, see `Reader`.
+        kind: kind of the two readers, see `SentenceEncoder`.
         rnn_type: "LSTM" or "GRU".
         size: size of the readers, both directions together.
         layers: number of RNN layers of each reader.
@@ -92,8 +92,8 @@ class Posterior(nn.Module):
         null: bool = False,
     ) -> None:
         super().__init__()
-        self.source = Reader(kind, rnn_type, source_size, size, layers, dropout)
-        self.target = Reader(kind, rnn_type, target_size, size, layers, dropout)
+        self.source = SentenceEncoder(kind, rnn_type, source_size, size, layers, dropout)
+        self.target = SentenceEncoder(kind, rnn_type, target_size, size, layers, dropout)
         self.bilinear = nn.Linear(self.source.size, self.target.size, bias=False)  # U
         self.null: nn.Parameter | None
         self.register_parameter("null", nn.Parameter(0.1 * torch.randn(self.source.size)) if null else None)

@@ -18,10 +18,10 @@ from onmt_varattn.latent import (
     Categorical,
     Dirichlet,
     Emitter,
+    EstimatorSettings,
     Positions,
     Refinement,
     ResidualReadout,
-    Settings,
 )
 from onmt_varattn.latent.objectives import warm_up
 from tests.worlds import (
@@ -218,7 +218,7 @@ def replicated(world, row, copies):
 def estimates(world, row, copies, name, estimator, options=None, **settings):
     """Independent estimates of one position's gradient: copies x size, by name."""
     positions, emitter, leaves = replicated(world, row, copies)
-    objective = build_objective(name, estimator, Settings(**settings), **dict(options or {}))
+    objective = build_objective(name, estimator, EstimatorSettings(**settings), **dict(options or {}))
     found = torch.autograd.grad(objective(positions, emitter).loss, list(leaves.values()), allow_unused=True)
     return {n: torch.zeros_like(leaves[n]) if g is None else g for n, g in zip(leaves, found, strict=True)}
 
@@ -275,7 +275,7 @@ def test_sampled_gradients_are_unbiased(name, estimator, options, settings):
     found = estimates(world, 0, 60_000, name, estimator, options, **settings)
     if options.get("baseline") == "average":  # any constant: here it starts at 0, so start elsewhere
         positions, emitter, leaves = replicated(world, 0, 60_000)
-        objective = build_objective(name, estimator, Settings(**settings), **dict(options))
+        objective = build_objective(name, estimator, EstimatorSettings(**settings), **dict(options))
         objective.baseline.average.fill_(-1.3)
         grads = torch.autograd.grad(objective(positions, emitter).loss, list(leaves.values()))
         found = dict(zip(leaves, grads, strict=True))
@@ -347,7 +347,7 @@ def test_many_sample_bounds_lie_between_the_elbo_and_the_evidence():
     values = []
     for samples in (1, 5, 50):
         positions, emitter, _ = replicated(world, 0, 4000)
-        objective = build_objective("variational", "rws", Settings(samples=samples))
+        objective = build_objective("variational", "rws", EstimatorSettings(samples=samples))
         values.append(objective(positions, emitter).report["bound"].item() / 4000)
     elbo, evidence = variational(l, log_p, log_q).item(), marginal(l, log_p, log_q).item()
     assert elbo - 0.05 < values[0] < values[1] < values[2] < evidence + 0.05
@@ -377,7 +377,9 @@ def test_gumbel_at_low_temperature_is_the_expectation():
     torch.manual_seed(6)
     copies = 40_000
     positions, emitter, _ = replicated(world, 0, copies)
-    report = build_objective("variational", "gumbel", Settings(temperature=0.005))(positions, emitter).report
+    report = build_objective("variational", "gumbel", EstimatorSettings(temperature=0.005))(
+        positions, emitter
+    ).report
     right = sum((q.exp() * x).item() for x, q in zip(l, log_q, strict=True))
     spread = math.sqrt(sum((q.exp() * x**2).item() for x, q in zip(l, log_q, strict=True)) - right**2)
     assert -report["xent"].item() / copies == pytest.approx(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import Exact, KMax, Samples, SoftContext
 from onmt_varattn.latent.distributions import Categorical, Dirichlet, Refinement
-from onmt_varattn.latent.estimators import ESTIMATORS, Settings
+from onmt_varattn.latent.estimators import ESTIMATORS, EstimatorSettings
 from onmt_varattn.latent.objectives import OBJECTIVES
 from onmt_varattn.latent.scores import SCORES
 from tests import models
@@ -239,7 +239,7 @@ ROUNDING = 1e-9  # in float64, for values of up to 1e5
 
 def bound_of(estimator, l, p, q, **options):
     """The bound of a posterior with scores q, all alignments enumerated: R."""
-    built = ESTIMATORS[estimator](Settings(**options))
+    built = ESTIMATORS[estimator](EstimatorSettings(**options))
     distribution = built.distribution(q)
     every = built.candidates(distribution, None)
     return built.estimate(l, Categorical(p), distribution, every, torch.zeros(len(l)), 1.0).bound
@@ -280,7 +280,7 @@ def test_more_samples_make_a_bound_tighter(table):
             )
             draws = SimpleNamespace(index=index)
             for name in ("rws", "vimco") if samples > 1 else ("rws",):
-                estimate = ESTIMATORS[name](Settings(samples=samples)).estimate
+                estimate = ESTIMATORS[name](EstimatorSettings(samples=samples)).estimate
                 bound = estimate(l[index], prior, posterior, draws, None, 1.0).bound
                 log_w = prior.log_prob(index) + l[index] - posterior.log_prob(index)
                 assert (bound <= log_w.amax(1) + ROUNDING).all()
@@ -307,7 +307,7 @@ def test_distributions_over_alignments_sum_to_one(table, dtype, k, seed):
     every |= {f"gumbel {hard}": Categorical(p).gumbel_sample(0.5, hard) for hard in (True, False)}
     every["draw"] = Dirichlet(p).rsample()
     for name in ("entmax15", "sparsemax"):
-        sparse = ESTIMATORS["sparse"](Settings(sparse=name)).distribution(p)
+        sparse = ESTIMATORS["sparse"](EstimatorSettings(sparse=name)).distribution(p)
         every |= {name: sparse.probs, f"log {name}": sparse.log_probs.exp()}
     for name, probs in every.items():
         assert (probs >= 0).all(), name

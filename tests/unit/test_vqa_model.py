@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from onmt_varattn.latent import Exact, Inference, KMax, LatentAttention, Settings, SoftContext
+from onmt_varattn.latent import EstimatorSettings, Exact, Inference, KMax, LatentAttention, SoftContext
 from onmt_varattn.modules import GatedPosterior
 from onmt_varattn.vqa.data.dataset import Batch
 from onmt_varattn.vqa.model import AnswerModel
@@ -128,7 +128,7 @@ class Oracle:
 
 
 def loss(model, batch, name, estimator, settings=None, **options):
-    objective = build_objective(name, estimator, settings or Settings(), **options)
+    objective = build_objective(name, estimator, settings or EstimatorSettings(), **options)
     return objective(model(batch), model.attention.emitter())
 
 
@@ -194,7 +194,7 @@ def test_sampled_gradients_are_right_on_average(model, name, estimator, settings
     torch.manual_seed(4)
     draws = []
     for _ in range(40):
-        value = loss(model, many, name, estimator, Settings(**settings)).loss / copies
+        value = loss(model, many, name, estimator, EstimatorSettings(**settings)).loss / copies
         drawn = gradients(model, value)
         draws.append([sum((drawn[p] * d[p]).sum() for p in drawn).item() for d in directions])
     draws = torch.tensor(draws, dtype=DOUBLE)
@@ -250,7 +250,7 @@ def test_answers_are_the_mixture_over_boxes(model, test, chunk_logits):
     questions = batch()
     emitter = model.attention.emitter()
     emitter.chunk_logits = chunk_logits
-    objective = build_objective("variational", "enum", Settings())
+    objective = build_objective("variational", "enum", EstimatorSettings())
     mixture = Inference(model(questions), emitter, objective, every_word=True).mixture(test)
     found = mixture.log_probs
     torch.testing.assert_close(mixture.log_marginal, found.gather(1, questions.gold.unsqueeze(1)).squeeze(1))
@@ -272,7 +272,7 @@ def test_answers_are_the_mixture_over_boxes(model, test, chunk_logits):
 
 def test_the_exact_posterior_and_the_bound(model):
     questions = batch()
-    objective = build_objective("variational", "enum", Settings())
+    objective = build_objective("variational", "enum", EstimatorSettings())
     inference = Inference(model(questions), model.attention.emitter(), objective)
     bound = inference.bound()
     for n, count in enumerate(BOXES):
@@ -293,7 +293,7 @@ def test_a_draw_does_not_project_boxes_that_were_not_drawn(model):
     model.attention.readout.context.register_forward_hook(
         lambda module, inputs, output: seen.append(inputs[0][..., 0].numel())
     )
-    loss(model, questions, "variational", "sample", Settings(samples=1), baseline="none")
+    loss(model, questions, "variational", "sample", EstimatorSettings(samples=1), baseline="none")
     assert seen == [3]
     seen.clear()
     loss(model, questions, "variational", "enum")
