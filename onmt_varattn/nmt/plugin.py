@@ -1,14 +1,13 @@
-"""The seam to OpenNMT-py: the only place that registers with it or replaces anything in it.
+"""The interface to OpenNMT-py: the only module that replaces parts of it.
 
-Everything replaced is a factory or a class that OpenNMT looks up by name when it needs it. Each
-replacement asks whether one of our options is in play and otherwise hands over to the original,
-so that without our options OpenNMT-py computes exactly what it computes without us. What is
-mended for every model, because it fails or misleads on a current torch, is:
+Each replaced part is a factory or a class that OpenNMT-py looks up by name. A replacement uses our code if
+one of our options is set, and else the original, so that without our options OpenNMT-py computes the same as
+without this package. Changed for all models, because the original fails or misleads with a current torch:
 
-    checkpoints     are read as data, without Python's unpickler, and written atomically in a format of ours
-    validation      runs on a CPU too
-    translation     reports perplexities per token
-    training        in several processes, resumed, on bad days: see nmt/training.py
+    checkpoints     are read as data, without Python's unpickler, and written atomically in their own format
+    validation      also runs on the CPU
+    translation     reports perplexity per token
+    training        supports several processes, resuming and fault tolerance; see nmt/training/
 """
 
 from argparse import Namespace
@@ -25,10 +24,10 @@ _registered = False
 
 
 def register() -> None:
-    """Make OpenNMT-py know our options, decoder, model, loss, trainer and search. Idempotent.
+    """Register options, decoder, model, loss, trainer and search with OpenNMT-py. Idempotent.
 
     Raises:
-        UserError: the installed OpenNMT-py is not the version this seam fits.
+        UserError: another version of OpenNMT-py is installed.
     """
     global _registered
     if _registered:

@@ -197,7 +197,7 @@ def test_a_figure_compares_a_model_with_null_and_one_without(null, model, tmp_pa
 
 def test_null_is_added_to_a_model_that_has_none(added, model):
     log = open(added.replace("_step_1.pt", ".log"), encoding="utf-8").read()
-    assert "The checkpoint has no NULL position: it starts from random parameters." in log
+    assert "The checkpoint has no NULL position: its parameters are initialised at random." in log
     before, after = checkpoint.load(str(model)), checkpoint.load(added)
     assert after["opt"].null_alignment
     assert set(after["model"]) - set(before["model"]) == {NULL} | {
@@ -222,7 +222,7 @@ def test_a_stock_model_gets_null(data, tmp_path):
     assert checkpoint.load(path)["model"][NULL].shape == (8,)
     log = (tmp_path / "m.log").read_text("utf-8")
     assert (
-        "Starting from random parameters: decoder RNN's weights on the context (256), NULL position (8)\n"
+        "Parameters initialised at random: decoder RNN weights on the context (256), NULL position (8)\n"
         in log
     )
 

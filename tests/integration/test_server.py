@@ -23,10 +23,9 @@ from onmt_varattn.bin.nmt import server
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.nmt.serving.access import Access
 from onmt_varattn.nmt.serving.app import build_app
-from onmt_varattn.nmt.serving.config import read_config
+from onmt_varattn.nmt.serving.config import Limits, read_config
 from onmt_varattn.nmt.serving.models import Models
 from onmt_varattn.nmt.serving.network import HEADER_BYTES, bind, http_server, is_loopback
-from onmt_varattn.nmt.serving.requests import Limits
 from tests.conftest import ROOT, call
 from tests.faults import server_load
 
@@ -152,7 +151,7 @@ BAD = [
     ("POST", "translate", [{"src": "a \ud800", "id": 7}], JSON, 400, "surrogate"),
     ("POST", "translate", [{"src": "a", "id": "7"}], JSON, 400, "not a whole number"),
     ("POST", "translate", [{"src": "a", "id": True}], JSON, 400, "not a whole number"),
-    ("POST", "translate", [{"src": "a", "id": 8}], JSON, 404, "there is no model 8; there is 7"),
+    ("POST", "translate", [{"src": "a", "id": 8}], JSON, 404, "there is no model 8; the models are 7"),
     ("POST", "translate", [{"src": "a"}], JSON, 404, "there is no model 0"),
     (
         "POST",
@@ -160,19 +159,19 @@ BAD = [
         [{"src": "a", "id": 7}, {"src": "b", "id": 8}],
         JSON,
         400,
-        "one model, not for 7 and 8",
+        "one model, not for several such as 7 and 8",
     ),
     ("POST", "translate", [{"src": "a", "id": 7, "ref": 5}], JSON, 400, "'ref' of sentence 1"),
     ("POST", "translate", [{"src": "a", "id": 7, "src_feats": "x"}], JSON, 400, "'src_feats' of sentence 1"),
     ("POST", "translate", [{"src": "a", "id": 7, "src_feats": {"x": "1"}}], JSON, 400, "which has none"),
-    ("POST", "translate", [{"src": "a", "id": 7}] * 5, JSON, 413, "5 sentences are more than the 4"),
+    ("POST", "translate", [{"src": "a", "id": 7}] * 5, JSON, 413, "5 sentences, more than 4"),
     ("POST", "translate", [{"src": "a" * 101, "id": 7}], JSON, 413, "has 101 characters, more than 100"),
     ("POST", "translate", b" " * 5001, JSON, 413, "more than 5000 bytes"),
     ("GET", "translate", b"", None, 405, "use POST"),
     ("POST", "models", b"", None, 405, "use GET"),
-    ("GET", "nothing", b"", None, 404, "nothing at /translator/nothing"),
+    ("GET", "nothing", b"", None, 404, "/translator/nothing is not a route"),
     ("POST", "unload_model/8", b"", JSON, 404, "there is no model 8"),
-    ("POST", "unload_model/-1", b"", JSON, 404, "nothing at"),
+    ("POST", "unload_model/-1", b"", JSON, 404, "is not a route"),
     ("POST", "unload_model/7", b"", "text/plain", 415, "Content-Type: application/json"),
     ("POST", "unload_model/7", b"", None, 415, "Content-Type: application/json"),
     ("POST", "to_cpu/8", b"", JSON, 404, "there is no model 8"),
@@ -331,7 +330,7 @@ def test_clones_have_a_clients_options_and_a_limit(entry, tmp_path, model, lines
     third = client.post("/translator/clone_model/7", json={})
     assert (third.status_code, third.json["error"]) == (
         403,
-        "this server lets clients add 2 models, and no more",
+        "clients may add 2 models to this server (-max_clones)",
     )
     assert [item["timeout"] for item in client.get("/translator/models").json] == [-1, 99, -1]
     models.close()
@@ -418,14 +417,14 @@ def test_a_checkpoint_with_code_is_not_served(tmp_path, capsys, load):
         ('{"models_root": "x"}', "'models' is missing, or not a list"),
         ('{"model": [{}]}', "unknown key 'model'; did you mean 'models'?"),
         ('{"models": [1]}', "model 1 of the list is not an object"),
-        ('{"models": [{"id": 1}]}', "model 1 of the list: 'model', the file of a checkpoint, is missing"),
+        ('{"models": [{"id": 1}]}', "model 1 of the list: 'model', the path of a checkpoint, is missing"),
         (
             '{"models": [{"model": "no.pt"}], "models_root": "/nowhere"}',
-            "there is no checkpoint /nowhere/no.pt",
+            "the checkpoint /nowhere/no.pt does not exist",
         ),
         ('{"models": [{"model": "m.pt", "timout": 3}]}', "unknown key 'timout'; did you mean 'timeout'?"),
         ('{"models": [{"model": "m.pt", "id": "a"}]}', "'id' a is not a whole number"),
-        ('{"models": [{"model": "m.pt", "timeout": "a"}]}', "'timeout' \"a\" is not of the right kind"),
+        ('{"models": [{"model": "m.pt", "timeout": "a"}]}', "'timeout' \"a\" has the wrong type"),
         ('{"models": [{"model": "m.pt", "opt": 3}]}', "'opt' is not an object"),
         (
             '{"models": [{"model": "m.pt", "id": 1}, {"model": "m.pt", "id": 1}]}',
@@ -436,7 +435,7 @@ def test_a_checkpoint_with_code_is_not_served(tmp_path, capsys, load):
             "model 0: unknown option -baem; did you mean",
         ),
         ('{"models": [{"model": "m.pt", "opt": {"beam": 0}}]}', "-beam 0 must be at least 1"),
-        ('{"models": [{"model": "m.pt", "opt": {"src": "x"}}]}', "'src' is for onmt_translate"),
+        ('{"models": [{"model": "m.pt", "opt": {"src": "x"}}]}', "'src' is an option of onmt_translate only"),
         ('{"models": [{"model": "m.pt", "opt": {"replace_unk": "-h"}}]}', "ignored explicit argument '-h'"),
         ('{"models": [{"model": "m.pt", "opt": {"alpha": "-save_config=x"}}]}', "invalid float value"),
         ('{"models": [{"model": "m.pt", "opt": {"h": true}}]}', "'h' is for the command line"),
@@ -468,10 +467,10 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, monkeypatch, capsys, co
         ("-ip 192.0.2.1", "-ip 192.0.2.1 -port 0: cannot be listened on"),
         ("-config no.json", "no.json: cannot be read: No such file or directory"),
         ("-max_sentences 0", "-max_sentences 0 must be at least 1"),
-        ("-max_wait 0", "-max_wait 0.0 must be more than 0 seconds"),
+        ("-max_wait 0", "-max_wait 0.0 must be above 0"),
         ("-max_clones -1", "-max_clones -1 must not be negative"),
         ("-max_cost 0", "-max_cost 0 must be at least 1"),
-        ("-max_seconds -3", "-max_seconds -3.0 must be more than 0 seconds"),
+        ("-max_seconds -3", "-max_seconds -3.0 must be above 0"),
         ("-allowed_host http://a.org", "-allowed_host http://a.org is not a name or an address"),
         ("-allowed_host *.a.org", "-allowed_host *.a.org is not a name or an address"),
         ("-token_file no.token", "-token_file no.token: cannot be read: No such file or directory"),
@@ -653,7 +652,7 @@ def test_a_request_that_costs_too_much_is_refused_at_once(entry, tmp_path, lines
     answer = ask(client, *["a " * 1000] * 64)
     assert time.monotonic() - begun < 2
     assert answer.status_code == 413
-    assert "may cost 64,000,000 and a request may cost 10,000,000" in answer.json["error"]
+    assert "may cost 64,000,000, more than 10,000,000" in answer.json["error"]
     wide = client.post("/translator/clone_model/7", json={"opt": {"beam": 50, "max_length": 1000}})
     assert ask(client, *["a"] * 3, model_id=wide.json["model_id"]).status_code == 413  # however short
     assert ask(client, lines[0]).status_code == 200
@@ -672,7 +671,7 @@ def test_a_translation_is_stopped_when_its_time_is_over(entry, tmp_path, lines, 
         answer = ask(client, lines[0], model_id=clone)
         assert 0.4 < time.monotonic() - begun < 3
         assert answer.status_code == 503
-        assert "takes longer than the 0.5 seconds of a request" in answer.json["error"]
+        assert "takes longer than 0.5 seconds" in answer.json["error"]
         assert targets(ask(client, lines[0])) == direct.translate(lines[:1])
     models.close()
 
@@ -687,8 +686,8 @@ def test_who_has_waited_too_long_does_not_get_a_turn(entry, tmp_path, lines):
         answers = list(clients.map(lambda _: ask(client, lines[0]), range(5)))
     assert sorted(answer.status_code for answer in answers) == [200, 503, 503, 503, 503]
     errors = [answer.json["error"] for answer in answers if answer.status_code == 503]
-    assert errors.count("the server is busy: 3 requests wait already") == 2
-    assert errors.count("the server is busy: 0.3 seconds were not enough") == 2
+    assert errors.count("the server is busy: 3 requests are waiting") == 2
+    assert errors.count("the server is busy: the request waited for 0.3 seconds") == 2
     assert len(begun) == 1
     models.close()
 
@@ -806,7 +805,7 @@ def test_a_server_ends_soon_after_sigterm_though_work_does_not(model, tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 1
         assert time.monotonic() - begun < 5
-    assert (tmp_path / "log").read_text("utf-8").endswith("stopped, and gave up what did not end\n")
+    assert (tmp_path / "log").read_text("utf-8").endswith("stopped, aborting unfinished work\n")
 
 
 def test_what_the_document_promises_is_tested_here():

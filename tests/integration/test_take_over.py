@@ -37,12 +37,12 @@ def test_a_stock_model_goes_on_with_our_decoder_from_what_it_has_learned(stock, 
     assert found < fresh / 3
     log = (tmp_path / "ours.log").read_text("utf-8")
     assert (
-        "Taken over from the checkpoint, with their numbers of parameters: embeddings (14280), encoder (5376), "
+        "Parameters copied from the checkpoint: embeddings (14280), encoder (5376), "
         "decoder RNN (7424), attention score (2112), readout (2080), output layer (8976)" in log
     )
-    anew = "decoder RNN's weights on the context (4096)"
+    anew = "decoder RNN weights on the context (4096)"
     anew += ", posterior (11776)" if attention == "variational" else ""
-    assert f"Starting from random parameters: {anew}\n" in log
+    assert f"Parameters initialised at random: {anew}\n" in log
     theirs, ours = checkpoint.load(stock), checkpoint.load(f"{tmp_path}/ours_step_1.pt")
     same = [name for name in theirs["model"] if name.startswith(("encoder.", "decoder.embeddings."))]
     assert len(same) == 10

@@ -12,6 +12,7 @@ from werkzeug.datastructures import Headers
 from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.serving.access import Access, read_token
+from onmt_varattn.nmt.serving.config import Limits
 from onmt_varattn.nmt.serving.options import (
     CLIENT_OPTIONS,
     OTHER_NAMES,
@@ -21,7 +22,7 @@ from onmt_varattn.nmt.serving.options import (
     Word,
     read_options,
 )
-from onmt_varattn.nmt.serving.requests import Limits, RequestError, Translation, check_cost, cost
+from onmt_varattn.nmt.serving.requests import RequestError, Translation, check_cost, cost
 from onmt_varattn.nmt.serving.turns import OutOfTimeError, Turns
 
 
@@ -51,14 +52,14 @@ def test_a_value_out_of_range_is_refused_by_name(value):
     for name in ("alpha", "beam", "length_penalty"):
         with pytest.raises(RequestError, match=f"'{name}' is not ") as refused:
             read_options({name: value})
-        assert refused.value.status == 400
+        assert refused.value.code == 400
 
 
 def allowed(access, **headers):
     try:
         access.check(Headers({name.replace("_", "-"): value for name, value in headers.items()}))
     except RequestError as error:
-        return error.status != 403
+        return error.code != 403
     return True
 
 
@@ -125,7 +126,7 @@ def test_the_cost_of_a_request_is_characters_by_beam_by_length():
         check_cost(sentences(*[2000] * 8), opt(beam=1), most, heads=8)
     with pytest.raises(RequestError) as refused:
         check_cost(sentences(*[2000] * 64), opt(), most)
-    assert refused.value.status == 413
+    assert refused.value.code == 413
 
 
 def test_work_that_does_not_look_at_the_clock_is_not_waited_for(monkeypatch):
@@ -173,7 +174,7 @@ def test_nothing_begins_after_a_stop_and_what_runs_ends_soon(monkeypatch):
     def client():
         with pytest.raises(RequestError, match="the server is stopping") as refused:
             turns.do(work)
-        found.append(refused.value.status)
+        found.append(refused.value.code)
 
     clients = [threading.Thread(target=client) for _ in range(3)]
     for thread in clients:

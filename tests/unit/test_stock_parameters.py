@@ -93,9 +93,9 @@ def test_the_log_names_every_part_once(shared, caplog):
     }
     assert sum(counts.values()) == sum(parameter.numel() for parameter in ours.parameters())
     assert [name.strip() for name in re.findall(r"([\w' ]+) \(", anew)] == [
-        "decoder RNN's weights on the context",
+        "decoder RNN weights on the context",
         "posterior",
     ]
     assert counts[" posterior"] == sum(parameter.numel() for parameter in ours.posterior.parameters())
-    assert counts[" decoder RNN's weights on the context"] == 4 * SIZE * SIZE
+    assert counts[" decoder RNN weights on the context"] == 4 * SIZE * SIZE
     assert counts[" attention score"] == 2 * SIZE * SIZE + 2 * SIZE

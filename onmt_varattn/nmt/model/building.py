@@ -1,4 +1,4 @@
-"""The translation model with a latent alignment, as OpenNMT's trainer sees it."""
+"""The translation model with latent alignments: building, checking and loading it."""
 
 import warnings
 from argparse import Namespace
@@ -30,14 +30,14 @@ _NULL = "decoder.attention.null"
 
 
 class AlignmentModel(NMTModel):
-    """Encoder, attention decoder, and for some objectives a posterior.
+    """Encoder, attention decoder and, for some objectives, an inference network.
 
     Args:
-        encoder: OpenNMT's.
-        decoder: ours.
-        posterior: the inference network; never asked in translation.
-        has_flat_posterior: have a uniform posterior in its place (to be refined).
-        attention: the name of the objective that it is trained with.
+        encoder: OpenNMT-py's encoder.
+        decoder: decoder with latent attention.
+        posterior: inference network, used in training only; default: none.
+        has_flat_posterior: use a uniform posterior instead, which the loss refines (-posterior svi).
+        attention: name of the training objective, default: "soft".
     """
 
     decoder: AttentionDecoder
@@ -59,11 +59,14 @@ class AlignmentModel(NMTModel):
         """Encode the source and run the decoder over the gold target.
 
         Args:
-            src: S x N x features.
-            tgt: with begin and end of sentence, (T + 1) x N x features.
+            src: source, S x N x features.
+            tgt: target with begin and end of sentence, (T + 1) x N x features.
             lengths: source lengths, N.
-            bptt: unused: truncated training is refused.
-            with_align: unused; for transformers.
+            bptt: unused (truncated backpropagation is refused).
+            with_align: unused (transformers only).
+
+        Returns:
+            Queries, prior and posterior scores of all target positions, and no attention.
         """
         final, memory_bank, lengths = self.encoder(src, lengths)
         self.decoder.init_state(src, memory_bank, final)
@@ -72,7 +75,7 @@ class AlignmentModel(NMTModel):
             words = tgt[1:]
             padding = self.decoder.embeddings.word_padding_idx
             trace.posterior = self.posterior(
-                self.encoder.embeddings(src[: len(memory_bank)]).transpose(0, 1),  # without needless padding
+                self.encoder.embeddings(src[: len(memory_bank)]).transpose(0, 1),  # without extra padding
                 lengths,
                 self.decoder.embed(words),
                 words[:, :, 0].ne(padding).sum(0),
@@ -101,16 +104,16 @@ class AlignmentModel(NMTModel):
 
 
 def _drop(embeddings: Any, rate: float) -> None:
-    """Have OpenNMT's embeddings drop values in training; with positions they do so by -dropout."""
+    """Add dropout to OpenNMT-py's embeddings, unless position encoding already applies -dropout."""
     if rate and not embeddings.position_encoding:
         embeddings.make_embedding.add_module("dropout", nn.Dropout(rate))
 
 
 def build_alignment_model(opt: Namespace, fields: dict[str, Any]) -> AlignmentModel:
-    """Encoder and decoder from options; OpenNMT adds the generator."""
+    """Build the model from options; OpenNMT-py adds the generator."""
     if opt.share_embeddings and fields["src"].base_field.vocab != fields["tgt"].base_field.vocab:
         raise UserError("-share_embeddings needs one vocabulary for both sides: use -share_vocab")
-    with warnings.catch_warnings():  # a single layer has nowhere to drop between; that is no mistake
+    with warnings.catch_warnings():  # dropout with a single layer is not a mistake
         warnings.filterwarnings("ignore", "dropout option adds dropout after all but last")
         encoder, source_embeddings = builder.build_encoder_with_embeddings(opt, fields)
     target_embeddings = builder.build_embeddings(opt, fields["tgt"], for_encoder=False)
@@ -135,10 +138,10 @@ def build_alignment_model(opt: Namespace, fields: dict[str, Any]) -> AlignmentMo
 
 
 def check_parameters(model_opt: Namespace, fields: dict[str, Any], checkpoint: dict[str, Any]) -> None:
-    """Refuse a checkpoint whose parameters are not those of the model that its options describe.
+    """Refuse a checkpoint whose parameters do not match the model that its options describe.
 
-    OpenNMT loads with `strict=False`, so that what is missing would start from random numbers without a
-    word. The model is built without memory first, so that no file can ask for more than it holds itself.
+    OpenNMT-py loads with `strict=False`: missing parameters would silently keep their random initialisation.
+    The model is first built on the meta device, so that a file cannot request more memory than its own size.
 
     Raises:
         UserError: names a parameter.
@@ -153,18 +156,18 @@ def check_parameters(model_opt: Namespace, fields: dict[str, Any], checkpoint: d
     words = len(fields["tgt"].base_field.vocab)
     weight = "linear.weight" if model_opt.copy_attn else "0.weight"
     generator = {weight: torch.empty(words, model_opt.dec_rnn_size, device="meta")}
-    if model_opt.update_vocab:  # known words have their rows taken over, others are new
+    if model_opt.update_vocab:  # rows of known words are copied, others are new
         needed = {name: value for name, value in needed.items() if ".embeddings." not in name}
         generator = {}
     optional = ["posterior.", "decoder.attention.objective."]
-    if not getattr(checkpoint["opt"], "null_alignment", False):  # then a run may add NULL
+    if not getattr(checkpoint["opt"], "null_alignment", False):  # then training may add NULL
         optional.append(_NULL)
     check_fit(needed, found, tuple(optional))
     check_fit(generator, checkpoint["generator"])
 
 
 def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | None) -> AlignmentModel:
-    """Put our generator in the place of OpenNMT's, and tell what a checkpoint did not fill."""
+    """Replace OpenNMT-py's generator, and log which parts a checkpoint does not contain."""
     if not isinstance(model.generator, MixtureGenerator):
         model.generator = MixtureGenerator(model.generator[0])
         model.decoder.attention.use_output_layer(model.generator.output_layer)
@@ -173,19 +176,23 @@ def finish_alignment_model(model: AlignmentModel, checkpoint: dict[str, Any] | N
     elif checkpoint is not None:
         found = any(name.startswith("posterior.") for name in checkpoint["model"])
         if model.posterior is not None and not found:
-            logger.info("The checkpoint has no posterior: it starts from random parameters.")
+            logger.info("The checkpoint has no inference network: its parameters are initialised at random.")
         if model.decoder.attention.null is not None and _NULL not in checkpoint["model"]:
-            logger.info("The checkpoint has no NULL position: it starts from random parameters.")
+            logger.info("The checkpoint has no NULL position: its parameters are initialised at random.")
     return model
 
 
 def load_test_model(opt: Namespace, model_path: str | None = None) -> tuple[dict[str, Any], nn.Module, Any]:
-    """Load a model, ours or OpenNMT's, for translation.
+    """Load a model for translation, with or without -attention.
 
-    OpenNMT's function of this name, but for what it says of a file that is no checkpoint.
+    Replaces OpenNMT-py's function of this name; reads checkpoints safely and checks their parameters.
+
+    Args:
+        opt: options of onmt_translate.
+        model_path: path of the checkpoint, default: the first of `opt.models`.
 
     Returns:
-        Fields, the model, and the options it was built with.
+        Fields, the model in evaluation mode, and the options that it was built with.
     """
     path = model_path or opt.models[0]
     checkpoint = checkpoints.load(path)
@@ -206,15 +213,17 @@ def load_test_model(opt: Namespace, model_path: str | None = None) -> tuple[dict
         model.float()
     elif opt.int8:
         if opt.gpu >= 0:
-            raise UserError("-int8 is for the CPU; leave out -gpu")
-        layers = {nn.Linear} if isinstance(model, AlignmentModel) else None  # our RNN reads its weights
+            raise UserError("-int8 runs on the CPU only; leave out -gpu")
+        layers = (
+            {nn.Linear} if isinstance(model, AlignmentModel) else None
+        )  # the RNN decoder accesses its weights
         torch.ao.quantization.quantize_dynamic(model, layers, inplace=True)
     choose_mixture(model, opt)
     return checkpoint["vocab"], model.eval(), model_opt
 
 
 def choose_mixture(model: nn.Module, opt: Namespace) -> None:
-    """Set the mixture of a model, or of all models of an ensemble, from the options of translation."""
+    """Set the mixture over alignments that a model, or every model of an ensemble, decodes with."""
     models = list(getattr(model, "models", [model]))
     settings = from_options(MixtureSettings, opt)
     for one in models:

@@ -1,4 +1,4 @@
-"""Checkpoints of translation models: what they hold, and how a file becomes that again."""
+"""Checkpoints of translation models: reading, checking and writing."""
 
 import contextlib
 from argparse import Namespace
@@ -32,7 +32,7 @@ from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, shown
 from onmt_varattn.utils.files import atomic_write
 
 PARTS = ("model", "generator", "vocab", "opt")
-# Options that every checkpoint has, and that a run which goes on with one asks for.
+# Options that every checkpoint has, and that continued training needs.
 REQUIRED = (
     "global_attention",
     "encoder_type",
@@ -44,7 +44,7 @@ REQUIRED = (
     "dec_rnn_size",
 )
 
-# Beginnings of names in version 0.1, and what they are now.
+# Prefixes of parameter names in version 0.1, and the current ones.
 _RENAMED = {
     "decoder.score.": "decoder.attention.score.",
     "decoder.emission.": "decoder.attention.readout.",
@@ -52,19 +52,19 @@ _RENAMED = {
 
 
 def load(path: str, lazily: bool = False) -> dict[str, Any]:
-    """Read a checkpoint of ours or of OpenNMT-py onto the CPU; nothing in it is ever called.
+    """Read a checkpoint of this package or of OpenNMT-py onto the CPU, without executing any code in it.
 
     Args:
-        path: of the file.
-        lazily: leave the numbers in tensors unread; see `checkpoints.read`.
+        path: path of the file.
+        lazily: do not read the values of tensors; see `checkpoints.read`.
 
     Returns:
-        `model` and `generator` (parameters by name), `vocab` (OpenNMT's fields, built anew), `opt` (the
-        options that are flags, numbers or one of a few words), `texts` (all others, for comparison only:
-        most of them name files), `optim` and `training` (plain values).
+        `model` and `generator` (parameters by name), `vocab` (OpenNMT-py's fields, rebuilt), `opt` (options
+        that are flags, numbers or choices), `texts` (all other options, for comparison only: most are paths),
+        `optim` and `training` (plain values).
 
     Raises:
-        UserError: it is missing, damaged, or no translation model.
+        UserError: the file is missing, damaged, or not a translation model.
     """
     content = checkpoints.read(path, lazily)
     for part in PARTS:
@@ -103,7 +103,7 @@ def _optimiser(content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
-    """The options of a file, and those that are free text."""
+    """The options in a file, and separately those that are free text."""
     parser, words = _parser(), saved_choices()
     values = typed(saved, parser, words)
     for name in REQUIRED:
@@ -135,7 +135,7 @@ def _options(saved: Any) -> tuple[Namespace, dict[str, Any]]:
 
 
 def _parser() -> ArgumentParser:
-    """Knows what the registries hold now."""
+    """The parser of onmt_train, with the current contents of the registries."""
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
     return parser
@@ -146,14 +146,14 @@ def _defaults() -> dict[str, Any]:
 
 
 def _sizes() -> list[tuple[str, Any]]:
-    """The options that define how large a model is, with their defaults."""
+    """The options that determine the size of a model, with their defaults."""
     parser = ArgumentParser()
     onmt.opts.model_opts(parser)
     return [(action.dest, action.default) for action in parser._actions if action.type is int]
 
 
 def write(checkpoint: dict[str, Any], path: str) -> None:
-    """Write what `load` gave, perhaps changed; at any moment `path` is whole."""
+    """Write a checkpoint in the format that `load` returns, atomically."""
     checkpoints.write(content_of(checkpoint), path)
 
 
@@ -171,11 +171,11 @@ def content_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_for_opennmt(checkpoint: dict[str, Any], path: str) -> None:
-    """Write a file that OpenNMT-py 2.3.0 reads by itself: a pickle, with its fields and options.
+    """Write a checkpoint that OpenNMT-py 2.3.0 reads without this package: a pickle with fields and options.
 
     Args:
-        checkpoint: of a model without -attention, whose decoder OpenNMT-py does not know.
-        path: where.
+        checkpoint: checkpoint of a model without -attention, whose decoder OpenNMT-py does not have.
+        path: path of the file.
     """
     options = {**_defaults(), **vars(checkpoint["opt"])}
     del options["text_processing"]
@@ -241,7 +241,7 @@ def _parameters_of(model: Any, values: list[Tensor] | None) -> Iterator[None]:
 
 
 class _Words(dict[str, int]):
-    """Indices of words; one that is not there has the unknown word's, and is not entered."""
+    """Indices of words; a missing word has the index of <unk>, and is not added."""
 
     def __init__(self, words: dict[str, int], unknown: int) -> None:
         super().__init__(words)
@@ -252,7 +252,7 @@ class _Words(dict[str, int]):
 
 
 def forget_unknown_words(fields: dict[str, Any]) -> None:
-    """Have vocabularies look words up without entering them, or a server would grow with each new one."""
+    """Make vocabularies look up unknown words without adding them: a server would grow with each one."""
     for side in ("src", "tgt"):
         for _, field in getattr(fields[side], "fields", []):
             vocab = field.vocab

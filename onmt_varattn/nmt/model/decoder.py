@@ -1,4 +1,4 @@
-"""The RNN decoder of modules/, as OpenNMT's search and trainer call it."""
+"""The RNN decoder of modules/ with the interface of OpenNMT-py's decoders."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -22,24 +22,23 @@ from onmt_varattn.utils.settings import from_options
 class CandidateStates:
     """Emission states of the candidate alignments, with their weights in the mixture.
 
-    OpenNMT's search squeezes the decoder's output and hands it to the generator, no more; so
-    this object passes through beam search, sampling, gold scoring and ensembles untouched.
+    OpenNMT-py's search only squeezes the output of the decoder before it calls the generator, so this object
+    passes unchanged through beam search, sampling, gold scoring and ensembles.
     """
 
     states: Tensor  # T x N x K x D
     log_weights: Tensor  # T x N x K, log-normalised over K
 
     def squeeze(self, dim: int) -> "CandidateStates":
-        """As for a tensor, on a leading dimension."""
+        """As `Tensor.squeeze`, for a leading dimension."""
         return CandidateStates(self.states.squeeze(dim), self.log_weights.squeeze(dim))
 
 
 class _Sentences:
-    """The sentences being decoded, and which of them each hypothesis belongs to.
+    """The sentences being decoded, and the sentence of every hypothesis.
 
-    Beam search repeats every sentence `beam` times and reorders the repetitions at every step.
-    The memory is the same for all of them, so it is held once per sentence, and changes only when
-    sentences come or go.
+    Beam search repeats every sentence `beam` times and reorders the copies at every step. The memory is the
+    same for all of them, so it is stored once per sentence, and changes only when sentences are finished.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -47,10 +46,10 @@ class _Sentences:
         self.of_hypothesis = torch.arange(memory.sentences, device=memory.vectors.device).unsqueeze(
             0
         )  # 1 x N*Q
-        self.hypotheses = 1  # Q, of each sentence
+        self.hypotheses = 1  # Q, per sentence
 
     def map(self, fn: Callable[[Tensor, int], Tensor]) -> None:
-        """Follow the search: `fn` repeats, reorders or drops hypotheses."""
+        """Apply a function of the search that repeats, reorders or drops hypotheses."""
         before = self.of_hypothesis.size(1)
         self.of_hypothesis = fn(self.of_hypothesis, 1)
         now = self.of_hypothesis.size(1)
@@ -62,8 +61,8 @@ class _Sentences:
     def _drop(self) -> None:
         sentences = self.of_hypothesis.view(-1)
         if self.hypotheses > 1:
-            # A beam ends as a whole; sampled hypotheses may end one by one, and then each goes
-            # on by itself.
+            # All hypotheses of a beam end together. Sampled ones may end one by one; then each becomes a
+            # sentence of its own.
             groups = sentences.view(-1, self.hypotheses) if len(sentences) % self.hypotheses == 0 else None
             if groups is not None and bool((groups == groups[:, :1]).all()):
                 sentences = groups[:, 0]
@@ -75,16 +74,16 @@ class _Sentences:
 
 
 class AttentionDecoder(RNNDecoder, DecoderBase):
-    """A decoder with latent attention, time first and with a state, as OpenNMT has it.
+    """A decoder with latent attention, time first and with a state, as in OpenNMT-py.
 
     Args:
-        embeddings: OpenNMT's target embeddings.
+        embeddings: OpenNMT-py's target embeddings.
         rnn: see `RNNDecoder`.
-        attention: without an output layer of its own.
+        attention: attention without its own output layer.
         initial: see `RNNDecoder`.
 
     Attributes:
-        mixture: what decoding mixes.
+        mixture: mixture over alignments in decoding.
     """
 
     embeddings: Any
@@ -96,7 +95,7 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
 
     @classmethod
     def from_opt(cls, opt: Namespace, embeddings: Any) -> "AttentionDecoder":
-        """OpenNMT's constructor."""
+        """Build the decoder from options; OpenNMT-py's interface."""
         dropout = opt.dropout[0] if isinstance(opt.dropout, list) else opt.dropout
         width, size = embeddings.embedding_size, opt.dec_rnn_size
         if opt.input_feed:
@@ -122,23 +121,23 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
         return cls(embeddings, rnn, attention, opt.decoder_init)
 
     def embed(self, words: Tensor) -> Tensor:
-        """OpenNMT's words T x N x features -> N x T x E."""
+        """Embeddings of OpenNMT-py's words: T x N x features -> N x T x E."""
         return self.embeddings(words).transpose(0, 1)
 
     def init_state(self, src: Any, memory_bank: Tensor, encoder_final: Any) -> None:
-        """Stand before the first word.
+        """Initialise the state before the first word.
 
         Args:
-            src: unused; OpenNMT's interface.
-            memory_bank: S x N x M.
-            encoder_final: the encoder's last states, (layers * directions) x N x M / directions;
-                a pair of them for LSTMs.
+            src: unused; OpenNMT-py's interface.
+            memory_bank: encoder states, S x N x M.
+            encoder_final: last states of the encoder, (layers * directions) x N x M / directions; a pair of
+                them for LSTMs.
         """
         finals = encoder_final if isinstance(encoder_final, tuple) else (encoder_final,)
         final = None
         if self.bridge is not None:
             final = tuple(_join_directions(one, self.layers) for one in finals)
-        # The lengths are not known here: `trace` puts the padding in.
+        # The lengths are not known here: `trace` adds the padding.
         state = self.start(self.attention.prepare(memory_bank.transpose(0, 1).contiguous()), final)
         self.state = {"at": state, "sentences": _Sentences(state.memory)}
 
@@ -153,14 +152,14 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
         )
 
     def detach_state(self) -> None:
-        """Called after each training step: let go of the batch, nothing carries over."""
+        """Discard the state after a training step."""
         self.state = {}
 
     def trace(self, words: Tensor, lengths: Tensor) -> Trace:
-        """Run over known words, from the current state on.
+        """Run over given words from the current state.
 
         Args:
-            words: the words before each position, T x N x features.
+            words: previous words of all positions, T x N x features.
             lengths: source lengths, N.
         """
         at, sentences = self.state["at"], self.state["sentences"]
@@ -174,18 +173,18 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
     def forward(
         self, tgt: Tensor, memory_bank: Tensor, memory_lengths: Tensor, step: int | None = None, **_: Any
     ) -> tuple[CandidateStates, dict[str, Tensor]]:
-        """Decode known words, for search and scoring.
+        """Run over given words, for search and scoring.
 
         Args:
-            tgt: T x N x features.
-            memory_bank: unused: the decoder holds the memory it was given by `init_state`.
+            tgt: words, T x N x features.
+            memory_bank: unused: `init_state` has stored the memory.
             memory_lengths: source lengths, N.
-            step: unused; OpenNMT's interface.
+            step: unused; OpenNMT-py's interface.
 
         Returns:
-            The candidate states, and the prior of the source positions as attention ("std", T x N x S). The
-            probability of NULL is what a row lacks of one (`with_null`): OpenNMT cuts rows to the length of
-            the source, takes penalties of coverage from them and looks up unknown words by them.
+            The candidate states, and the prior over source positions as attention ("std", T x N x S). The
+            probability of NULL is one minus the sum of a row (`with_null`): OpenNMT-py cuts rows to the
+            source length, and uses them for coverage penalties and to replace unknown words.
         """
         positions = self.trace(tgt, memory_lengths).every_position()
         states, log_weights = self.attention.states(positions, self.mixture)
@@ -197,7 +196,7 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
         )
 
     def update_dropout(self, dropout: float, attention_dropout: float | None = None) -> None:
-        """Change the dropout rate in the course of training."""
+        """Change the dropout rate during training."""
         self.attention.readout.dropout.p = dropout
         if isinstance(self.rnn, StackedCells):
             self.rnn.dropout.p = dropout
@@ -207,19 +206,19 @@ class AttentionDecoder(RNNDecoder, DecoderBase):
 
 
 def parts_of(decoder: Any) -> list[Any]:
-    """The decoders of an ensemble, or the only one."""
+    """The decoders of an ensemble, or the single decoder."""
     return list(decoder.model_decoders) if isinstance(decoder, EnsembleDecoder) else [decoder]
 
 
 def has_null(decoder: Any) -> bool:
-    """Whether a decoder, or one of an ensemble's, has a NULL position."""
+    """Whether a decoder, or any decoder of an ensemble, has a NULL position."""
     return any(
         isinstance(part, AttentionDecoder) and part.attention.null is not None for part in parts_of(decoder)
     )
 
 
 def with_null(attention: Tensor) -> Tensor:
-    """Attention of a decoder with NULL, with the probability of NULL as last column: T x S -> T x (S + 1)."""
+    """Append the probability of NULL to the attention of a decoder: T x S -> T x (S + 1)."""
     null = (1 - attention.double().sum(1, keepdim=True)).clamp(min=0)
     return torch.cat([attention, null.to(attention.dtype)], 1)
 

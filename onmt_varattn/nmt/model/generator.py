@@ -1,4 +1,4 @@
-"""The generator: from candidate states to the distribution of the next word."""
+"""The generator: the distribution over the next word from candidate states."""
 
 from typing import Any
 
@@ -19,8 +19,7 @@ from onmt_varattn.nmt.model.decoder import CandidateStates
 class MixtureGenerator(nn.Sequential):
     """log sum_k w_k softmax(W h_k + b).
 
-    A sequence of one layer, the output layer, so that parameters are named as in OpenNMT's own
-    generator.
+    A sequence of one layer, the output layer, so that parameters have the names of OpenNMT-py's generator.
     """
 
     def __init__(self, *layers: nn.Module) -> None:
@@ -36,7 +35,7 @@ class MixtureGenerator(nn.Sequential):
 
     def forward(self, candidates: CandidateStates) -> Tensor:
         """Log probabilities of words: candidates ... x K x D -> ... x V."""
-        if torch.is_grad_enabled():  # no search does; what is quick overwrites what it has computed
+        if torch.is_grad_enabled():  # not in a search; the fast path below works in place
             log_probs = torch.log_softmax(super().forward(candidates.states), dim=-1)
             return torch.logsumexp(log_probs + candidates.log_weights.unsqueeze(-1), dim=-2)
         *leading, width, size = candidates.states.shape
@@ -48,7 +47,7 @@ class MixtureGenerator(nn.Sequential):
         if isinstance(layer, nn.Linear):
             output = OutputLayer(layer.weight, layer.bias, workspace=self._workspace)
             logits, row = output.logits, output.stride
-        else:  # in 8 bits, it has its weights to itself
+        else:  # quantised to 8 bits; its weights are not accessible
             logits, row = layer, layer.out_features
         chunks = []
         for chunk in pairs.chunks(max(1, CHUNK_LOGITS // row)):

@@ -1,12 +1,12 @@
-"""Parameters of OpenNMT-py's own RNN decoder, put where ours has the same maps.
+"""Conversion of the parameters of OpenNMT-py's RNN decoder to those of the decoder with latent attention.
 
-With score and prior as ours, its decoder is
+With the same score and prior, OpenNMT-py's decoder computes
 
     query       q_j = RNN(q_{j-1}, [embedding of y_{j-1}; a_{j-1}])
     state       a_j = tanh(O [c_j; q_j]), with mlp scores without tanh; a_0 = 0
     emission    softmax(W a_j)
 
-so that all maps have a counterpart but one: it feeds a_{j-1} back, where ours feeds c_{j-1}.
+so that all parameters have a counterpart but one: its input feeding uses a_{j-1} where ours uses c_{j-1}.
 """
 
 import math
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 _ATTENTION = "decoder.attn."
 _FED_BACK = "decoder.rnn.layers.0.weight_ih"
 
-# Of a score: its name in OpenNMT-py, its name here.
+# Parameter names of a score in OpenNMT-py, and here.
 _RENAMED = {
     "linear_query.weight": "attention.score.query.weight",
     "linear_query.bias": "attention.score.query.bias",
@@ -28,7 +28,7 @@ _RENAMED = {
     "v.weight": "attention.score.weight.weight",
 }
 
-# How the log calls a parameter, by the beginning of its name; the first that fits.
+# Names of the parts in the log by prefix of the parameter name; the first match counts.
 _PARTS = {
     "encoder.embeddings.": "embeddings",
     "decoder.embeddings.": "embeddings",
@@ -44,12 +44,12 @@ _PARTS = {
 
 
 def is_stock(checkpoint: dict[str, Any]) -> bool:
-    """Whether a checkpoint holds OpenNMT-py's own RNN decoder with attention."""
+    """Whether a checkpoint has OpenNMT-py's RNN decoder with attention."""
     return any(name.startswith(_ATTENTION) for name in checkpoint["model"])
 
 
 def translate(stock: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters of a stock model but its vocabulary, under our names."""
+    """Rename and split the parameters of an OpenNMT-py model, without the generator."""
     ours = {name: value for name, value in stock.items() if not name.startswith(_ATTENTION)}
     attention = {name[len(_ATTENTION) :]: value for name, value in stock.items() if name not in ours}
     out = attention.pop("linear_out.weight")  # D x (M + D)
@@ -68,10 +68,11 @@ def translate(stock: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def take_over(model: Any, checkpoint: dict[str, Any]) -> None:
-    """Fill a model of ours with what a stock checkpoint of the same sizes has for it, and log it.
+    """Copy the parameters of an OpenNMT-py checkpoint of the same sizes into a model, and log which.
 
-    Weights on what is fed back start anew, as torch starts an RNN; so does what is not there at all.
-    Embeddings and vocabulary have been loaded already, by OpenNMT-py: their words may be others.
+    Weights on the input feed are initialised as torch initialises an RNN; parameters without a counterpart
+    keep their initialisation. OpenNMT-py has already loaded the embeddings and the output layer, whose
+    vocabularies may differ.
     """
     translated = translate(checkpoint["model"])
     taken: Counter[str] = Counter()
@@ -90,9 +91,9 @@ def take_over(model: Any, checkpoint: dict[str, Any]) -> None:
             most = 1 / math.sqrt(model.decoder.size)
             nn.init.uniform_(fed_back, -most, most)
             taken[part] -= fed_back.numel()
-            anew["decoder RNN's weights on the context"] += fed_back.numel()
-    logger.info("Taken over from the checkpoint, with their numbers of parameters: %s", _listed(taken))
-    logger.info("Starting from random parameters: %s", _listed(anew))
+            anew["decoder RNN weights on the context"] += fed_back.numel()
+    logger.info("Parameters copied from the checkpoint: %s", _listed(taken))
+    logger.info("Parameters initialised at random: %s", _listed(anew))
 
 
 def _listed(parts: Counter[str]) -> str:

@@ -46,9 +46,9 @@ class Loaded:
         words, most = len(self.fields["tgt"].base_field.vocab), opt.random_sampling_topk
         if most > words:
             raise UserError(
-                f"-random_sampling_topk {most}: {opt.models[0]} has {words} target words; "
-                "give at most as many, or -1 for all"
+                f"-random_sampling_topk {most} is more than the {words} target words of the model; use "
+                "fewer, or -1 for all"
             )
         if self.model_opt.model_task == ModelTask.LANGUAGE_MODEL and opt.report_align:
-            raise UserError(f"-report_align: {opt.models[0]} is a language model, which aligns nothing")
+            raise UserError("-report_align: the model is a language model, which has no alignments")
         return searcher(self.model, self.fields, opt, self.model_opt, opt.report_align, **kwargs)

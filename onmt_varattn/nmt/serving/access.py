@@ -1,8 +1,8 @@
-"""Who may ask: by the name that a request has for this server, its origin, and a token.
+"""Access control by the host name of a request, its origin, and a token.
 
-A web page can have its visitor's browser send requests to any address, and under a name of its own
-(DNS rebinding) read the answers. But a browser says which name it used (Host) and which page asks
-(Origin, Sec-Fetch-Site), and a page cannot change that.
+A web page can make the browser of its visitor send requests to any address and, with a host name of its own
+(DNS rebinding), read the responses. But the browser sends the host name (Host) and the page's origin
+(Origin, Sec-Fetch-Site) in headers that a page cannot change.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.serving.requests import RequestError
 
 LEAST_TOKEN = 16  # characters
-OWN_SITES = ("same-origin", "none")  # none: typed by the user
+OWN_SITES = ("same-origin", "none")  # none: typed into the address bar
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@,\s]+)(?::\d{1,5})?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-z0-9])?)*", re.ASCII)
@@ -28,10 +28,10 @@ class Access:
     """Which requests are answered.
 
     Args:
-        hosts: names and addresses of this server, besides those of the machine itself.
-        any_address: answer to every IP address in place of a name. Not less safe: an address, unlike
-            a name, is the same for all.
-        token: what clients must send; None if they need not.
+        hosts: names and addresses of this server, besides localhost and loopback addresses.
+        any_address: accept any IP address as host. This is safe: unlike a name, an address cannot be
+            redirected by the page.
+        token: secret that clients must send, default: none.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -40,15 +40,15 @@ class Access:
 
     @classmethod
     def of(cls, listening: Sequence[str], names: Sequence[str] = (), token: str | None = None) -> "Access":
-        """For a server that listens on an address.
+        """Access to a server that listens on an address.
 
         Args:
-            listening: that address, as it was given and as it was found.
-            names: other names that clients have for the server.
-            token: what they must send.
+            listening: that address, as given by the user and as resolved.
+            names: other names of the server.
+            token: secret that clients must send, default: none.
 
         Raises:
-            UserError: a name is none.
+            UserError: a name is not a host name or an address.
         """
         hosts = frozenset([*map(_normal, listening), *map(_checked, names)])
         everywhere = any(
@@ -57,10 +57,10 @@ class Access:
         return cls(hosts, everywhere, token)
 
     def check(self, headers: Headers) -> None:
-        """Refuse what a foreign web page may have sent.
+        """Refuse requests that a page of another site may have sent.
 
         Raises:
-            RequestError: it may.
+            RequestError: status 403, names the header.
         """
         host = headers.get("Host", "").lower()
         if not self._is_own(host):
@@ -69,15 +69,17 @@ class Access:
             )
         origin = headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
-            raise RequestError(403, "the header 'Origin' names another site, and only this one's is answered")
+            raise RequestError(
+                403, "the header 'Origin' names another site; only pages of this server are answered"
+            )
         if headers.get("Sec-Fetch-Site", "none") not in OWN_SITES:
             raise RequestError(403, "the header 'Sec-Fetch-Site' is that of another site's page")
 
     def check_token(self, headers: Headers) -> None:
-        """Refuse who does not send the token.
+        """Refuse requests without the token.
 
         Raises:
-            RequestError: they do not.
+            RequestError: status 401.
         """
         if self.token is None:
             return
@@ -86,7 +88,7 @@ class Access:
         if scheme.lower() != "bearer" or not right:
             raise RequestError(
                 401,
-                "send the server's token, with the header 'Authorization: Bearer TOKEN'",
+                "send the token of the server, with the header 'Authorization: Bearer TOKEN'",
                 {"WWW-Authenticate": "Bearer"},
             )
 
@@ -102,10 +104,10 @@ class Access:
 
 
 def read_token(path: str) -> str:
-    """The token that a file holds, as its only line.
+    """Read the token from a file of one line.
 
     Raises:
-        UserError: it holds none that is safe to use. The sentence does not tell the token.
+        UserError: the file has no token of sufficient length. The message does not contain the token.
     """
     try:
         with open(path, encoding="ascii") as file:
@@ -125,12 +127,12 @@ def read_token(path: str) -> str:
 def _checked(name: str) -> str:
     normal = _normal(name)
     if _address(normal) is None and not _NAME.fullmatch(normal):
-        raise UserError(f"-allowed_host {name} is not a name or an address, as translate.example.org")
+        raise UserError(f"-allowed_host {name} is not a name or an address such as translate.example.org")
     return normal
 
 
 def _normal(name: str) -> str:
-    """A name in lower case; an address as Python writes it, for there are several ways."""
+    """A name in lower case, or an address in Python's notation."""
     return str(_address(name) or name.lower())
 
 

@@ -1,4 +1,4 @@
-"""OpenNMT's routes and answers as a Flask application."""
+"""OpenNMT-py's routes and responses as a Flask application."""
 
 import json
 import logging
@@ -11,10 +11,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, Reque
 from onmt_varattn.errors import printable
 from onmt_varattn.nmt.serving.access import Access
 from onmt_varattn.nmt.serving.models import Models
-from onmt_varattn.nmt.serving.requests import RequestError, check_clone, check_translation, parse_json
+from onmt_varattn.nmt.serving.requests import RequestError, check_clone, check_translation
 
 logger = logging.getLogger(__name__)
-
 
 FAILED = "the server failed at this request; its log says why"
 Wsgi = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -26,37 +25,35 @@ def build_app(
     log_requests: bool = False,
     access: Access = Access(),  # noqa: B008, it is frozen
 ) -> Flask:
-    """The application.
+    """Build the application.
 
     Args:
-        models: what it serves, and the limits.
-        url_root: path before all routes.
-        log_requests: log what clients send, and what they get.
-        access: who may ask; this machine under its own names unless given.
+        models: the models served, with the limits.
+        url_root: prefix of all routes.
+        log_requests: log the contents of requests and responses.
+        access: which clients are answered, default: those on this machine.
     """
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = models.limits.request_bytes
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # a browser's question, for pages of other sites
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # browsers send OPTIONS for pages of other sites
     root = "/" + url_root.strip("./")
     if log_requests:
         _add_log(app)
-    _add_access(app, access)
+
+    @app.before_request
+    def check_access() -> None:
+        access.check(request.headers)
+        if request.endpoint != "health":  # which only reports that the server runs
+            access.check_token(request.headers)
+
     _add_routes(app, models, "" if root == "/" else root)
     _add_errors(app)
     app.wsgi_app = _always_answered(app.wsgi_app)  # type: ignore[assignment, method-assign]
     return app
 
 
-def _add_access(app: Flask, access: Access) -> None:
-    @app.before_request
-    def check() -> None:
-        access.check(request.headers)
-        if request.endpoint != "health":  # which says nothing but that the server runs
-            access.check_token(request.headers)
-
-
 def _always_answered(wsgi_app: Wsgi) -> Wsgi:
-    """Answer whatever happens: Flask lets SystemExit through, and waitress then says nothing at all."""
+    """Respond to every request: Flask does not catch SystemExit, and waitress then closes the connection."""
 
     def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         try:
@@ -89,7 +86,7 @@ def _add_routes(app: Flask, models: Models, root: str) -> None:
         model = models.clone(model_id, check_clone(_body()))
         return jsonify(status="ok", model_id=model.model_id, load_time=model.load_time)
 
-    def add_action(name: str, action: Any) -> None:
+    def add_action(name: str, action: Callable[[int], None]) -> None:
         def act(model_id: int) -> Response:
             _demand_json()
             action(model_id)
@@ -103,47 +100,48 @@ def _add_routes(app: Flask, models: Models, root: str) -> None:
 
 
 def _body() -> Any:
-    """The JSON of the request."""
+    """The JSON content of the request."""
     _demand_json()
-    return parse_json(request.get_data())
+    try:
+        return json.loads(request.get_data())
+    except (ValueError, RecursionError):  # deeply nested brackets
+        raise RequestError(400, "the body of the request is not JSON") from None
 
 
 def _demand_json() -> None:
-    """Refuse other types, also of an empty body: those a browser sends for any page, without asking first."""
+    """Refuse other content types, also with an empty body: browsers send those for the page of any site."""
     if not request.is_json:
         raise RequestError(415, "send JSON, with the header 'Content-Type: application/json'")
 
 
 def _add_errors(app: Flask) -> None:
-    @app.errorhandler(RequestError)
-    def refused(error: RequestError) -> Response:
-        return _error(error.status, error.message, error.headers)
+    def response(code: int, message: str, headers: dict[str, str]) -> Response:
+        answer = jsonify(status="error", error=message)
+        answer.status_code = code
+        answer.headers.update(headers)
+        return answer
 
     @app.errorhandler(HTTPException)
-    def wrong(error: HTTPException) -> Response:
-        return _error(error.code or 500, _sentence(error), _allowed(error))
+    def refused(error: HTTPException) -> Response:
+        headers = error.headers if isinstance(error, RequestError) else _allowed(error)
+        return response(error.code or 500, _message(error), headers)
 
     @app.errorhandler(Exception)
-    def unforeseen(error: Exception) -> Response:
-        logger.error("%s failed", asked(), exc_info=error)
-        return _error(500, FAILED, {})
+    def failed(error: Exception) -> Response:
+        logger.error("%s failed", _route(), exc_info=error)
+        return response(500, FAILED, {})
 
 
-def _error(status: int, message: str, headers: dict[str, str]) -> Response:
-    answer = jsonify(status="error", error=message)
-    answer.status_code = status
-    answer.headers.update(headers)
-    return answer
-
-
-def _sentence(error: HTTPException) -> str:
+def _message(error: HTTPException) -> str:
     path = request.path[:100]
+    if isinstance(error, RequestError):
+        return error.description or ""
     if isinstance(error, NotFound):
-        return f"there is nothing at {path}"
+        return f"{path} is not a route of this server"
     if isinstance(error, MethodNotAllowed):
         allowed = _allowed(error)["Allow"]
         how = ", with the header 'Content-Type: application/json'" if allowed == "POST" else ""
-        return f"{request.method} is not for {path}; use {allowed}{how}"
+        return f"{request.method} is not allowed for {path}; use {allowed}{how}"
     if isinstance(error, RequestEntityTooLarge):
         return f"the request has more than {request.max_content_length} bytes"
     return error.name.lower()
@@ -157,14 +155,14 @@ def _allowed(error: HTTPException) -> dict[str, str]:
 def _add_log(app: Flask) -> None:
     @app.before_request
     def log_request() -> None:
-        logger.info("%s %r", asked(), request.get_data())
+        logger.info("%s %r", _route(), request.get_data())
 
     @app.after_request
-    def log_answer(response: Response) -> Response:
-        logger.info("%s: %d %r", asked(), response.status_code, response.data)
+    def log_response(response: Response) -> Response:
+        logger.info("%s: %d %r", _route(), response.status_code, response.data)
         return response
 
 
-def asked() -> str:
-    """The request's method and path for the log, on one line whatever a client has put into them."""
+def _route() -> str:
+    """Method and path of the request for the log, without line breaks from the client."""
     return printable(f"{request.method} {request.path}")

@@ -1,4 +1,4 @@
-"""The models that are served: OpenNMT's `ServerModel`, mended; clones share the weights of their model."""
+"""The served models: OpenNMT-py's `ServerModel` with checks; clones share the weights of their original."""
 
 import math
 import time
@@ -21,14 +21,14 @@ from onmt_varattn.nmt.serving.turns import Turns
 
 
 class ServedModel(ServerModel):
-    """OpenNMT's server model with strict options; a failure leaves it as it was.
+    """OpenNMT-py's server model with strict options; a failed request does not change it.
 
     Args:
-        config: what the configuration says of it.
-        model_id: what clients call it.
-        turns: the thread that works on it, which is asked before each step of a search.
-        original: the model that this is a clone of, whose weights it shares; None if it is none.
-        options: of its client, for a clone.
+        config: entry of the configuration.
+        model_id: id that clients use.
+        turns: queue whose time limits are checked before every step of a search.
+        original: for a clone: the model whose weights it shares.
+        options: for a clone: options of the client.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class ServedModel(ServerModel):
             original._clones.append(self)
 
     def parse_opt(self, opt: dict[str, Any]) -> Any:
-        """The namespace of a model's options: the configuration's, or for a clone its original's."""
+        """The options as a namespace: those of the configuration, or for a clone those of its original."""
         if self._original is not None:
             return with_options(self._original.opt, self._client_options)
         options = {name: value for name, value in opt.items() if name != "models"}
         for name in ("model", "config", "save_config", "src", "tgt", "output", "src_feats", "dump_attention"):
             if name in options:
-                raise UserError(f"'{name}' is for onmt_translate, not for a server; leave it out")
+                raise UserError(f"'{name}' is an option of onmt_translate only; leave it out")
         if options.get("tgt_prefix"):
             options["tgt"] = "given by the client"
-        whole_request = options.get("batch_size") == 0  # OpenNMT's way to say: all in one batch
+        whole_request = options.get("batch_size") == 0  # in OpenNMT-py: all sentences in one batch
         if whole_request:
             del options["batch_size"]
         parsed = translate_options(opt["models"], options)
@@ -67,7 +67,7 @@ class ServedModel(ServerModel):
         return parsed
 
     def load(self, preload: bool = False) -> None:
-        """Load it; if that fails, the next request may try again."""
+        """Load the model; if that fails, the next request tries again."""
         start = time.perf_counter()
         if self.ct2_model is not None:
             try:
@@ -87,19 +87,19 @@ class ServedModel(ServerModel):
         self.load_time = time.perf_counter() - start
 
     def load_if_needed(self) -> None:
-        """Load it, unless it is loaded."""
+        """Load the model, unless it is loaded."""
         if not self.loaded:
             self.load()
 
     def loaded_weights(self) -> Loaded:
-        """What its clones share with it; loads it unless it is."""
+        """The weights, which clones share; loads the model if needed."""
         if self._loaded is None:
             self.load()
         assert self._loaded is not None
         return self._loaded
 
     def _read(self) -> Loaded:
-        """Read the checkpoint; a search with it is stopped when it is out of time."""
+        """Read the checkpoint, with a check of the time limit before every step of a search."""
         loaded, check = Loaded.from_opt(self.opt), self.turns.check
         for part in (loaded.model.encoder, loaded.model.decoder):
             if isinstance(part, nn.Module):  # a language model has no encoder
@@ -107,24 +107,24 @@ class ServedModel(ServerModel):
         return loaded
 
     def run(self, inputs: list[dict[str, Any]]) -> Any:
-        """Translate; a search that is out of time stops between two steps, and leaves the model usable.
+        """Translate; a search that exceeds the time limit stops between two steps.
 
         Raises:
-            OutOfTimeError: it was.
+            OutOfTimeError: the time limit is exceeded. The model stays usable.
         """
         self.load_if_needed()
         if self.ct2_model is None:
-            self._choose_mixture(self.translator.model)  # a clone may have chosen others
+            self._choose_mixture(self.translator.model)  # a clone may have changed it
         try:
             return super().run(inputs)
         except BaseException as error:
-            if not isinstance(error, Exception):  # OpenNMT unlocks after an `Exception` only
+            if not isinstance(error, Exception):  # OpenNMT-py unlocks after an `Exception` only
                 self.running_lock.release()
             self.reset_unload_timer()
             raise
 
     def unload(self) -> None:
-        """Take it out of memory, and its clones, which have the same weights."""
+        """Unload the model, and its clones, which have the same weights."""
         if self.loaded:
             super().unload()
         self._loaded = None
@@ -132,12 +132,12 @@ class ServedModel(ServerModel):
             clone.unload()
 
     def do_timeout(self) -> None:
-        """OpenNMT's, in turn: a clone may be at work with the same weights."""
+        """Queue OpenNMT-py's method: a clone may be using the same weights."""
         self.turns.do_later(lambda: super(ServedModel, self).do_timeout() if self.loaded else None)
 
     @property
     def heads(self) -> int:
-        """The heads of a transformer's encoder; of any other model, and of one that is not loaded, 0."""
+        """Number of heads of a transformer encoder; 0 for other models, and before loading."""
         opt = None if self._loaded is None else self._loaded.model_opt
         return opt.heads if opt is not None and opt.encoder_type == "transformer" else 0
 
@@ -147,10 +147,10 @@ class ServedModel(ServerModel):
         choose_mixture(model, self.opt)
 
     def sentence(self, item: dict[str, Any]) -> dict[str, Any]:
-        """A client's sentence, without what OpenNMT stumbles over.
+        """A sentence of a client, without contents that make OpenNMT-py fail.
 
-        A blank one is empty, or its spaces would come back twice; a reference that is no prefix
-        would be scored for nobody, and an empty one cannot be.
+        A blank sentence becomes empty, or its spaces would be returned twice. A reference that is not used as
+        a prefix is removed: it would be scored without need, and an empty one cannot be.
         """
         src = item["src"] if item["src"].strip() else ""
         features = item.get("src_feats", {}) if src else {}
@@ -158,10 +158,10 @@ class ServedModel(ServerModel):
         return {**item, "src": src, "src_feats": features, "ref": prefix}
 
     def maybe_preprocess(self, sequence: dict[str, Any]) -> Any:
-        """OpenNMT's, after the checks that need the model. It calls this for each sentence."""
+        """Check a sentence against the model, then call OpenNMT-py's method; called once per sentence."""
         if self.opt.tgt_prefix and not sequence.get("ref"):
             raise RequestError(
-                400, f"model {self.model_id} goes on with a prefix: each sentence needs a 'ref'"
+                400, f"model {self.model_id} continues a prefix (-tgt_prefix): each sentence needs a 'ref'"
             )
         known = [name for name, _ in self._source_fields()[1:]]
         given = sequence.get("src_feats", {})
@@ -171,30 +171,29 @@ class ServedModel(ServerModel):
             raise RequestError(400, f"'src_feats' are not those of model {self.model_id}, which has {names}")
         for name, values in given.items():
             if words != len(values.split()):
-                raise RequestError(400, f"'src_feats {name}' has not as many values as 'src' has words")
+                raise RequestError(400, f"'src_feats {name}' needs as many values as 'src' has words")
         return super().maybe_preprocess(sequence)
 
     def maybe_detokenize_with_align(self, sequence: str, src: str, side: str = "tgt") -> Any:
-        """OpenNMT's, which a translation with the separator in it breaks."""
+        """As OpenNMT-py's method, which fails for translations that contain the separator."""
         if not self.opt.report_align:
             return super().maybe_detokenize_with_align(sequence, src, side)
         text, _, links = sequence.rpartition(DefaultTokens.ALIGNMENT_SEPARATOR)
         return self.maybe_detokenize(text, side), links and self.maybe_convert_align(src, text, links)
 
     def _source_fields(self) -> Sequence[Any]:
-        fields = getattr(self.translator, "fields", None)  # CTranslate2's has none
+        fields = getattr(self.translator, "fields", None)  # CTranslate2's translator has none
         return list(fields["src"]) if fields else []
 
 
 class Models:
-    """All models by their ids.
+    """All models by id.
 
-    Whatever needs a model is done by one thread, request after request in the order they came:
-    a model can only do one translation at a time, and torch keeps memory for every thread that
-    calls it.
+    One thread processes all requests in the order of their arrival: a model handles one translation at a
+    time, and torch reserves memory per thread.
 
     Args:
-        limits: how much clients may ask for.
+        limits: limits on requests.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -204,10 +203,10 @@ class Models:
         self._clones = 0
 
     def add(self, config: ModelConfig) -> ServedModel:
-        """Set a model up, and load it if its configuration says so. Not for requests.
+        """Set up a model, and load it if its configuration has "load". Not for requests.
 
         Raises:
-            UserError: it cannot be.
+            UserError: the options or the checkpoint are wrong.
         """
         number = next(n for n in range(len(self._models) + 1) if n not in self._models)
         model_id = number if config.model_id is None else config.model_id
@@ -215,38 +214,38 @@ class Models:
             model = self.turns.do_unlimited(lambda: ServedModel(config, model_id, self.turns))
         except UserError as error:
             raise UserError(f"model {model_id}: {error}") from None
-        except Exception as error:  # of a tokeniser or of the functions that a configuration names
+        except Exception as error:  # from a tokeniser, or a function named in the configuration
             reason = str(error).strip().split("\n")[0]
             raise UserError(f"model {model_id}: {type(error).__name__}: {reason}") from error
         self._models[model_id] = model
         return model
 
     def close(self) -> None:
-        """Let the translation that is under way end, but not for long; no other begins."""
+        """Stop: the current translation has a few seconds to end, and no other starts."""
         self.turns.close()
         for model in self._models.values():
             model.stop_unload_timer()
 
     def listing(self) -> list[dict[str, Any]]:
-        """What OpenNMT says of each model."""
+        """OpenNMT-py's description of every model."""
         return [model.to_dict() for model in list(self._models.values())]
 
     def translate(self, request: Translation) -> list[list[dict[str, Any]]]:
-        """OpenNMT's answer: n_best x sentences."""
+        """Translate; returns OpenNMT-py's response, n_best x sentences."""
         model = self._find(request.model_id)
         check_cost(request, model.opt, self.limits.cost, model.heads)
         sentences = [model.sentence(item) for item in request.sentences]
 
         def run() -> Any:
             model.load_if_needed()
-            check_cost(request, model.opt, self.limits.cost, model.heads)  # now that its kind is known
+            check_cost(request, model.opt, self.limits.cost, model.heads)  # now with the number of heads
             return model.run(sentences)
 
         texts, scores, n_best, _, links = self.turns.do(run)
         answer: list[list[dict[str, Any]]] = [[] for _ in range(n_best)]
         for i, (text, score, align) in enumerate(zip(texts, scores, links, strict=True)):
             sentence = request.sentences[i // n_best]
-            number = score if math.isfinite(score) else None  # JSON has no other
+            number = score if math.isfinite(score) else None  # JSON has no infinity
             found = {"src": sentence["src"], "tgt": text, "n_best": n_best, "pred_score": number}
             if align and align[0] is not None:
                 found["align"] = align
@@ -254,16 +253,14 @@ class Models:
         return answer
 
     def clone(self, model_id: int, request: Clone) -> ServedModel:
-        """The same model once more, with a client's options over those of the configuration.
+        """Clone a model, with the options of a client in addition to those of the configuration.
 
-        It shares the weights of the model, so that it takes no memory to speak of.
+        The clone shares the weights and takes almost no memory.
         """
         original = self._find(model_id)
         options = read_options(request.options)
         if original.ct2_model is not None:
-            raise RequestError(
-                409, f"model {model_id} is CTranslate2's, whose options are the configuration's"
-            )
+            raise RequestError(409, f"model {model_id} is a CTranslate2 model, which cannot be cloned")
         kept = {
             name: value
             for name, value in original.config.options.items()
@@ -275,13 +272,13 @@ class Models:
         def load() -> ServedModel:
             if self._clones >= self.limits.clones:
                 raise RequestError(
-                    403, f"this server lets clients add {self.limits.clones} models, and no more"
+                    403, f"clients may add {self.limits.clones} models to this server (-max_clones)"
                 )
             new_id = max(self._models) + 1
             try:
                 model = ServedModel(config, new_id, self.turns, original, options)
             except UserError as error:
-                raise RequestError(400, f"no clone of model {model_id}: {error}") from None
+                raise RequestError(400, f"model {model_id} cannot be cloned: {error}") from None
             self._clones += 1
             self._models[new_id] = model
             return model
@@ -289,7 +286,7 @@ class Models:
         return self.turns.do(load)
 
     def unload(self, model_id: int) -> None:
-        """Take a model, and its clones, out of memory until the next request for them."""
+        """Unload a model and its clones until the next request for them."""
         self._if_loaded(model_id, lambda model: model.unload())
 
     def to_cpu(self, model_id: int) -> None:
@@ -297,7 +294,7 @@ class Models:
         self._if_loaded(model_id, lambda model: model.to_cpu())
 
     def to_gpu(self, model_id: int) -> None:
-        """Move a model to the GPU of its options."""
+        """Move a model to its GPU."""
         if not torch.cuda.is_available() or not self._find(model_id).opt.cuda:
             raise RequestError(409, f"model {model_id} is configured for the CPU, or there is no GPU")
         self._if_loaded(model_id, lambda model: model.to_gpu())
@@ -315,5 +312,5 @@ class Models:
     def _find(self, model_id: int) -> ServedModel:
         if model_id not in self._models:
             there = ", ".join(map(str, sorted(self._models)))
-            raise RequestError(404, f"there is no model {model_id}; there is {there}")
+            raise RequestError(404, f"there is no model {model_id}; the models are {there}")
         return self._models[model_id]

@@ -1,4 +1,4 @@
-"""The socket and the HTTP server, waitress, with our limits and errors in JSON."""
+"""The socket, and waitress as HTTP server with limits and with errors in JSON."""
 
 import errno
 import ipaddress
@@ -17,32 +17,32 @@ from waitress.task import ErrorTask
 
 from onmt_varattn.errors import UserError
 
-# A body beyond the limit is read so far, and thrown away, so that its sender gets to read the answer.
+# A body is read and discarded up to this multiple of the limit, so that its sender can read the response.
 READ_BEYOND = 4
 
-# Connections cost a socket and little else, until a request has come in as a whole. So there may be
-# many, and those that send nothing, or slowly, are closed in favour of new ones.
+# Until a request has arrived completely, a connection costs little more than a socket. So there may be many,
+# and those that send nothing, or slowly, are closed in favour of new ones.
 CONNECTIONS = 1000
-HEADROOM = 8  # connections between the first that makes way and waitress' own limit, where it accepts none
-OTHER_FILES = 64  # that the process may need open besides, of those that the system allows it
-ARRIVAL_SECONDS = 30  # for a request to come in, from the connection or the answer before
-SPARE_THREADS = 8  # for what is answered without a turn, while all clients wait for theirs
+HEADROOM = 8  # connections below waitress' own limit, at which it accepts no more, where closing starts
+OTHER_FILES = 64  # file descriptors reserved for other uses than connections
+ARRIVAL_SECONDS = 30  # time limit for a request to arrive, from the connection or the previous response
+SPARE_THREADS = 8  # threads for requests that need no model, while all clients wait in the queue
 HEADER_BYTES = 16_384
-BYTES_IN_MEMORY = 65_536  # of a request that comes in; the rest of it is in a temporary file
+BYTES_IN_MEMORY = 65_536  # of an arriving request; the rest is in a temporary file
 
 
 def bind(ip: str, port: int) -> socket.socket:
-    """A socket that is ours but does not listen yet.
+    """Bind a socket, which does not listen yet.
 
     Raises:
-        UserError: the address is none of this machine, or its port is taken.
+        UserError: this machine does not have the address, or the port is in use.
     """
     if not 0 <= port <= 65535:
         raise UserError(f"-port {port} is not between 0 and 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(ip, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
-        raise UserError(f"-ip {ip} is not an address of this machine; 127.0.0.1 is") from None
+        raise UserError(f"-ip {ip} is not an address of this machine; use 127.0.0.1") from None
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,18 +60,18 @@ def _unusable(ip: str, port: int, error: OSError) -> UserError:
 
 
 def is_loopback(bound: socket.socket) -> bool:
-    """Whether only this machine can reach a socket."""
+    """Whether a socket can be reached from this machine only."""
     return ipaddress.ip_address(bound.getsockname()[0].split("%")[0]).is_loopback
 
 
 def address(bound: socket.socket) -> str:
-    """A socket's address and port as in a URL."""
+    """Address and port of a socket as in a URL."""
     host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class _JsonErrorTask(ErrorTask):
-    """What is wrong with a request that is no HTTP, or too large to be read."""
+    """The response to a request that is not HTTP, or too large to be read."""
 
     def execute(self) -> None:
         error = self.request.error
@@ -88,25 +88,25 @@ class _Channel(HTTPChannel):
     error_task_class = _JsonErrorTask
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.waiting_since = time.monotonic()  # for the next request as a whole
+        self.waiting_since = time.monotonic()  # for the next complete request
         super().__init__(*args, **kwargs)
 
     def service(self) -> None:
-        self.waiting_since = math.inf  # the request is taken off the list before the answer is done
+        self.waiting_since = math.inf  # waitress removes the request from its list before the response
         super().service()
         self.waiting_since = time.monotonic()
 
     @property
     def waits(self) -> bool:
-        """There is no request to be answered: it is idle, or sends one slowly, or reads slowly."""
+        """Whether there is no complete request: the client is idle, or sends or reads slowly."""
         return not self.requests and not self.will_close
 
 
 class _Server(TcpWSGIServer):
-    """waitress' server, whose connections cannot all be taken by clients that send slowly or nothing.
+    """waitress' server, except that slow and idle clients cannot occupy all connections.
 
     Args:
-        app: what answers.
+        app: the application.
         bound: the socket.
         adjustments: waitress' settings.
     """
@@ -118,7 +118,7 @@ class _Server(TcpWSGIServer):
         super().__init__(app, _sock=bound, adj=adjustments, bind_socket=False, sockinfo=info)
 
     def readable(self) -> bool:
-        """Whether to accept a connection; called in each turn of waitress' loop."""
+        """Whether to accept a connection; called in every iteration of waitress' loop."""
         if len(self._map) >= self.adj.connection_limit - HEADROOM:
             waiting = [channel for channel in self.active_channels.values() if channel.waits]
             if waiting:
@@ -126,7 +126,7 @@ class _Server(TcpWSGIServer):
         return super().readable()
 
     def maintenance(self, now: float) -> None:
-        """Close connections that have had their time, however often they send a byte."""
+        """Close connections whose request takes too long to arrive, even if they keep sending bytes."""
         for channel in self.active_channels.values():
             if channel.waits and time.monotonic() - channel.waiting_since > self.adj.channel_timeout:
                 channel.will_close = True
@@ -140,18 +140,18 @@ def http_server(
     connections: int = CONNECTIONS,
     arrival_seconds: int = ARRIVAL_SECONDS,
 ) -> Any:
-    """An HTTP server that listens; its `run` serves until it is interrupted.
+    """Build an HTTP server that listens; its `run` serves until it is interrupted.
 
     Args:
-        app: what answers.
-        bound: as `bind` made it.
-        clients: requests that wait for a translation at once.
-        request_bytes: the application's own limit on the body of a request.
-        connections: open at once; beyond that, one that waits is closed for each new one.
-        arrival_seconds: for a request to come in.
+        app: the application.
+        bound: socket from `bind`.
+        clients: length of the queue of requests.
+        request_bytes: size limit of a request in the application.
+        connections: number of open connections; beyond that, an idle one is closed for each new one.
+        arrival_seconds: time limit for a request to arrive.
 
     Raises:
-        UserError: another program took the port in the meantime.
+        UserError: another program has taken the port since `bind`.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY:
@@ -159,13 +159,13 @@ def http_server(
     adjustments = Adjustments(
         sockets=[bound],
         threads=clients + SPARE_THREADS,
-        connection_limit=max(connections, clients) + 2 + HEADROOM,  # waitress counts two sockets of its own
+        connection_limit=max(connections, clients) + 2 + HEADROOM,  # waitress has two sockets itself
         max_request_body_size=READ_BEYOND * request_bytes + 1,
         max_request_header_size=HEADER_BYTES,
         inbuf_overflow=BYTES_IN_MEMORY,
         channel_timeout=arrival_seconds,
         cleanup_interval=1,
-        asyncore_use_poll=True,  # select() knows 1,024 files
+        asyncore_use_poll=True,  # select() is limited to 1,024 files
     )
     try:
         return _Server(app, bound, adjustments)

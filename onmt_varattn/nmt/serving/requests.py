@@ -1,47 +1,34 @@
-"""What a client may ask: every check that needs no model."""
+"""Contents of requests: all checks that need no model."""
 
-import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-DEFAULT_MODEL = 0  # OpenNMT's, for requests that name none
+from werkzeug.exceptions import HTTPException
 
-# In the cost of a request no sentence is shorter and no search quicker: a step has a price of its
-# own, and one step must not take all the memory.
+from onmt_varattn.nmt.serving.config import Limits
+
+DEFAULT_MODEL = 0  # OpenNMT-py's, for requests without an id
+
+# Lower bounds in the cost of a request: a step of a search has a fixed cost, and must not take all memory.
 LEAST_CHARACTERS = 100
 LEAST_LENGTH = 100
-FREE_SAMPLES = 10  # of the attention, per word, before more of them cost more
-PAIRS_OF_A_UNIT = 4  # comparisons of a transformer's head that take as much memory as a unit of cost
+FREE_SAMPLES = 10  # attention samples per word that do not add to the cost
+PAIRS_PER_UNIT = 4  # attention weights of a transformer head that take as much memory as one unit of cost
 
 
-class RequestError(Exception):
-    """A request that gets an error for an answer.
+class RequestError(HTTPException):
+    """A request that is answered with an error.
 
     Args:
-        status: the HTTP status.
-        message: one sentence for the client.
-        headers: more headers of the answer.
+        code: HTTP status.
+        description: one sentence for the client.
+        headers: additional headers of the response.
     """
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers or {}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much a client may ask for."""
-
-    request_bytes: int = 1_000_000
-    sentences: int = 64
-    characters: int = 2000  # of a sentence
-    wait: float = 60.0  # seconds, for its turn
-    clones: int = 4  # models that clients may add
-    cost: int = 10_000_000  # of a request; see `cost`
-    seconds: float = 60.0  # of work, once its turn has come
-    clients: int = 100  # that wait for their turn, or have it
+    def __init__(self, code: int, description: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(description)
+        self.code, self.headers = code, headers or {}
 
 
 @dataclass(frozen=True)
@@ -54,62 +41,58 @@ class Translation:
 
 @dataclass(frozen=True)
 class Clone:
-    """A request for a model once more, with other options."""
+    """A request to clone a model with other options."""
 
-    options: dict[str, Any]  # by name, as the client sent them
-    timeout: float  # seconds without requests before it leaves the memory; negative for never
-
-
-def parse_json(body: bytes) -> Any:
-    """JSON from a client."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):  # brackets in brackets in brackets
-        raise RequestError(400, "the body of the request is not JSON") from None
+    options: dict[str, Any]  # as sent by the client
+    timeout: float  # seconds without requests after which the clone is unloaded; negative: never
 
 
 def check_translation(data: Any, limits: Limits) -> Translation:
-    """A list of `{"src": ..., "id": ...}`, as OpenNMT has it, or `RequestError`."""
+    """Read a list of `{"src": ..., "id": ...}`, OpenNMT-py's format.
+
+    Raises:
+        RequestError: it is something else, or exceeds the limits.
+    """
     if not isinstance(data, list) or not data or not all(isinstance(item, dict) for item in data):
-        raise RequestError(400, 'send a list of sentences, as [{"src": "a sentence", "id": 0}]')
+        raise RequestError(400, 'send a list of sentences, such as [{"src": "a sentence", "id": 0}]')
     if len(data) > limits.sentences:
-        raise RequestError(413, f"{len(data)} sentences are more than the {limits.sentences} of a request")
+        raise RequestError(413, f"the request has {len(data)} sentences, more than {limits.sentences}")
     for number, item in enumerate(data, 1):
         _check_sentence(item, number, limits.characters)
     given = [item["id"] for item in data if "id" in item]
     if any(type(one) is not int for one in given):
         raise RequestError(400, "'id', the model, is not a whole number")
     if len(set(given)) > 1:
-        raise RequestError(400, f"a request is for one model, not for {_listed(sorted(set(given)))}")
+        first, second, *_ = sorted(set(given))
+        raise RequestError(400, f"a request is for one model, not for several such as {first} and {second}")
     return Translation(given[0] if given else DEFAULT_MODEL, data)
 
 
 def cost(request: Translation, opt: Any, heads: int = 0) -> int:
-    """What a translation may take at most: characters x beam x max_length.
+    """Upper bound on the cost of a translation: characters x beam size x max_length.
 
-    Time grows with it, and so does memory: a search keeps some numbers for each source position of
-    each hypothesis, and with them what it attended to at each step. A transformer compares all positions of
-    a sentence with each other besides, in each of its heads.
+    Time is proportional to it, and so is memory: a search stores values per source position and hypothesis,
+    and its attention at every step. A transformer encoder also stores S x S attention weights per head.
 
     Args:
         request: the sentences.
         opt: options of the model that translates them.
-        heads: of a transformer's encoder; 0 for another.
+        heads: number of heads of a transformer encoder; 0 for other encoders.
     """
     pairs = sum(len(item["src"]) ** 2 for item in request.sentences)
     characters = sum(max(len(item["src"]), LEAST_CHARACTERS) for item in request.sentences)
     samples = max((getattr(opt, "attention_samples", None) or 0) / FREE_SAMPLES, 1)
     search = characters * opt.beam_size * max(opt.max_length, LEAST_LENGTH) * samples
-    return math.ceil(search + heads * pairs / PAIRS_OF_A_UNIT)
+    return math.ceil(search + heads * pairs / PAIRS_PER_UNIT)
 
 
 def check_cost(request: Translation, opt: Any, most: int, heads: int = 0) -> None:
-    """Refuse a translation that may cost more than `most`; see `cost`."""
+    """Refuse a translation whose `cost` may be more than `most`."""
     if (found := cost(request, opt, heads)) > most:
         raise RequestError(
             413,
-            f"this request may cost {found:,} and a request may cost {most:,} (characters x beam x "
-            "max_length); send fewer or shorter sentences",
+            f"this request may cost {found:,}, more than {most:,} (characters x beam x max_length); send "
+            "fewer or shorter sentences",
         )
 
 
@@ -129,20 +112,20 @@ def _check_sentence(item: dict[str, Any], number: int, characters: int) -> None:
         if len(text) > characters:
             raise RequestError(413, f"{place} has {len(text)} characters, more than {characters}")
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise RequestError(400, f"{place} has half of a surrogate pair in it, which is no text")
+            raise RequestError(400, f"{place} has an unpaired surrogate and is not valid Unicode")
 
 
 def check_clone(data: Any) -> Clone:
-    """`{"opt": {...}, "timeout": seconds}`, both of which may be missing, or `RequestError`."""
+    """Read `{"opt": {...}, "timeout": seconds}`, both of them optional.
+
+    Raises:
+        RequestError: it is something else.
+    """
     if not isinstance(data, dict):
-        raise RequestError(400, 'send an object, as {"opt": {"beam_size": 5}, "timeout": 600}')
+        raise RequestError(400, 'send an object, such as {"opt": {"beam_size": 5}, "timeout": 600}')
     options, timeout = data.get("opt"), data.get("timeout", -1)
     if options is not None and not isinstance(options, dict):
         raise RequestError(400, "'opt' is not an object of options")
     if type(timeout) not in (int, float) or not math.isfinite(timeout) or abs(timeout) > 1e9:
         raise RequestError(400, "'timeout' is not a number of seconds")
     return Clone(options or {}, timeout)
-
-
-def _listed(values: Sequence[int]) -> str:
-    return " and ".join(map(str, values[:3])) + (" and others" if len(values) > 3 else "")

@@ -1,4 +1,4 @@
-"""One thread that works for all requests, one after the other, each for a limited time."""
+"""A queue of requests: one thread processes them in order, each within a time limit."""
 
 import concurrent.futures
 import contextlib
@@ -11,41 +11,41 @@ from typing import Any, TypeVar
 from onmt_varattn.nmt.serving.requests import Limits, RequestError
 
 RETRY_AFTER = 10  # seconds
-GRACE = 3.0  # seconds that the work under way may go on when the server stops
-LAST_STEP = 5.0  # seconds beyond the limit after which a client no longer waits for a step to end
+GRACE = 3.0  # seconds for the current request when the server stops
+LAST_STEP = 5.0  # seconds beyond the time limit after which a client no longer waits for a step to end
 
 T = TypeVar("T")
 
 
 class OutOfTimeError(BaseException):
-    """Work has taken too long. No `Exception`, so that nobody on the way takes it for one of theirs."""
+    """The time limit is exceeded. A `BaseException`, so that no `except Exception` on the way catches it."""
 
 
 class Turns:
-    """Does what requests need, in the order they came.
+    """Runs the work of requests in the order of their arrival.
 
-    A request waits for its turn for `limits.wait` seconds and works for `limits.seconds`: work that
-    takes long calls `check` between its steps.
+    A request waits in the queue for at most `limits.wait` seconds and runs for at most `limits.seconds`: long
+    work calls `check` between its steps.
 
     Args:
-        limits: how long, and how many requests at once.
+        limits: time limits and length of the queue.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "translation")
         self._places = threading.BoundedSemaphore(limits.clients)
-        self._end = math.inf  # of the work under way, by the monotonic clock
-        self._stop = math.inf  # of all work
+        self._end = math.inf  # time limit of the current request, by the monotonic clock
+        self._stop = math.inf  # time limit of all work once the server stops
 
     def do(self, work: Callable[[], T]) -> T:
-        """Do something when all that was asked before is done.
+        """Run the work of a request after all requests before it.
 
         Raises:
-            RequestError: there was no time for it (503).
+            RequestError: the queue is full, a time limit is exceeded, or the server stops (503).
         """
         if not self._places.acquire(blocking=False):
-            raise _busy(f"the server is busy: {self._limits.clients} requests wait already")
+            raise _busy(f"the server is busy: {self._limits.clients} requests are waiting")
         try:
             return self._wait(self._submit(work))
         except concurrent.futures.CancelledError:
@@ -54,31 +54,29 @@ class Turns:
             self._places.release()
 
     def do_later(self, work: Callable[[], Any]) -> None:
-        """Do something in turn that no client waits for; nothing if the server is stopping."""
-        try:
+        """Queue work that no client waits for; without effect if the server is stopping."""
+        with contextlib.suppress(RuntimeError):  # closed
             self._thread.submit(work)
-        except RuntimeError:  # closed
-            return
 
     def do_unlimited(self, work: Callable[[], T]) -> T:
-        """Do something in the same thread without limits; not for requests."""
+        """Run work in the same thread without limits; not for requests."""
         return self._thread.submit(work).result()
 
     def check(self) -> None:
-        """Called between steps of work.
+        """Check the time limit; called between steps of work.
 
         Raises:
-            OutOfTimeError: the request has had its time, or the server is stopping.
+            OutOfTimeError: the time limit is exceeded, or the server is stopping.
         """
         if time.monotonic() > min(self._end, self._stop):
             raise OutOfTimeError
 
     def stop(self) -> None:
-        """Let the work under way go on for a few seconds, and begin no other. Takes no locks."""
+        """Limit the current request to a few seconds and start no other. Takes no locks."""
         self._stop = min(self._stop, time.monotonic() + GRACE)
 
     def close(self) -> None:
-        """Stop, and wait for it."""
+        """Stop, and wait for the current request."""
         self.stop()
         self._thread.shutdown(cancel_futures=True)
 
@@ -94,14 +92,14 @@ class Turns:
                 return future.result(self._limits.wait)
             if future.cancel():
                 raise self._waited()
-            with contextlib.suppress(concurrent.futures.TimeoutError):  # its turn has come
+            with contextlib.suppress(concurrent.futures.TimeoutError):  # it is running
                 return future.result(self._limits.seconds + LAST_STEP)
             raise self._worked()
         finally:
-            del future  # or an error and the frames that it came through would keep each other
+            del future  # or an error and its frames would keep each other alive
 
     def _begin(self, work: Callable[[], T], asked: float) -> T:
-        """What the thread does."""
+        """Run work in the thread, within the time limit."""
         begun = time.monotonic()
         if self._stop < math.inf:
             raise _busy("the server is stopping")
@@ -113,22 +111,22 @@ class Turns:
                 return work()
         except Exception:
             raise
-        except BaseException as error:  # SystemExit would end the thread that answers, without an answer
+        except BaseException as error:  # SystemExit would end the thread, without a response
             raise RuntimeError(f"a request led to {type(error).__name__}") from error
         finally:
             self._end = math.inf
-        raise self._worked()  # not from the other, whose frames have the tensors of the search
+        raise self._worked()  # outside of the handler, or it would keep the tensors of the search alive
 
     def _waited(self) -> RequestError:
-        return _busy(f"the server is busy: {self._limits.wait:g} seconds were not enough")
+        return _busy(f"the server is busy: the request waited for {self._limits.wait:g} seconds")
 
     def _worked(self) -> RequestError:
         if self._stop < math.inf:
             return _busy("the server is stopping")
         return RequestError(
             503,
-            f"this takes longer than the {self._limits.seconds:g} seconds of a request; send fewer or "
-            "shorter sentences",
+            f"the translation takes longer than {self._limits.seconds:g} seconds; send fewer or shorter "
+            "sentences",
         )
 
 
