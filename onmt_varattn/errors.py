@@ -14,25 +14,25 @@ EXTRAS = {
 
 
 class UserError(Exception):
-    """A mistake the user can mend: the message names the file or option, its value and the way out.
+    """A mistake that the user can correct: the message names file or option, value, and what to do.
 
     Commands print the message as one line and exit with code 2; there is no traceback.
     """
 
 
 class FailedError(Exception):
-    """Something failed that could not be checked before, such as a disk that became full. Exit code 1."""
+    """A failure that could not be checked for in advance, such as a full disk. Exit code 1."""
 
 
 class TrainingError(FailedError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class StoppedError(Exception):
-    """A signal asked to stop, and what was done is saved.
+    """The process was stopped by a signal after its state had been saved.
 
     Attributes:
-        signal: its number. The exit code is 128 more, as a shell has it.
+        signal: number of the signal; the exit code is 128 + signal, as in a shell.
     """
 
     def __init__(self, message: str, signal: int) -> None:
@@ -61,15 +61,15 @@ def missing_extra(module: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Say what is probably a mistake, where the work can go on; one line on standard error."""
+    """Warn of a probable mistake that does not stop the work: one line on standard error."""
     print(printable(f"warning: {message}"), file=sys.stderr)
 
 
 def printable(message: str) -> str:
-    """A message on one line, whatever a file has put into it: line breaks and escapes are spelled out."""
+    """A message on one line: line breaks and other control characters from files are escaped."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in message)
 
 
 def reason(error: BaseException) -> str:
-    """The reason an exception gives, on one line: the system's own text where it has one."""
+    """The reason of an exception on one line: the text of the operating system, if it has one."""
     return getattr(error, "strerror", None) or " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""What every command line of ours does: strict options, one-sentence errors, clean exits."""
+"""Basis of all commands: strict option parsing, errors as one sentence, exit codes, logging."""
 
 import argparse
 import difflib
@@ -24,7 +24,7 @@ INTERRUPTED = 128 + signal.SIGINT
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Says a default once: not where there is none, nor where the text tells it already."""
+    """Shows defaults, except None and those that the help text already names."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or "Default:" in (action.help or ""):
@@ -48,17 +48,17 @@ class Parser(configargparse.ArgumentParser):
         self._siblings = tuple(siblings)
 
     def error(self, message: str) -> NoReturn:
-        """One line without the usage, which for OpenNMT's parsers runs to a hundred lines."""
+        """Print one line without the usage, which is a hundred lines for OpenNMT's options, and exit."""
         line = " ".join(message.split())
         print(f"{self.prog}: error: {line} (-h lists all options)", file=sys.stderr)
         sys.exit(USER_MISTAKE)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As of every parser, but what cannot be printed is not passed over."""
+        """See `argparse.ArgumentParser`; unlike there, failures to print are not ignored."""
         (file or sys.stderr).write(message)
 
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
-        """Parse, and refuse what is unknown with the nearest known option."""
+        """Parse the options; an unknown one is an error that suggests the nearest known option."""
         typed = list(sys.argv[1:] if args is None else args)
         namespace, unknown = self.parse_known_args(args, *rest, **kwargs)
         for word in unknown:
@@ -74,7 +74,7 @@ class Parser(configargparse.ArgumentParser):
         return namespace
 
     def check_settable(self, name: str) -> None:
-        """Refuse a name, without dashes, that is no option with a value: one shortened, `-h`, `-config`."""
+        """Refuse a name (without dashes) that is not an option with a value: abbreviations, `h`, `config`."""
         action = self._option_string_actions.get(f"-{name}")
         if action is None:
             self.error(self._unknown(name, from_config=False))
@@ -83,7 +83,7 @@ class Parser(configargparse.ArgumentParser):
             self.error(f"'{name}' is for the command line; leave it out")
 
     def _check_numbers(self, namespace: Any) -> None:
-        """Python takes "nan" and "inf" for numbers; no option has a use for them."""
+        """Refuse "nan" and "inf", which Python parses as numbers."""
         for name, value in vars(namespace).items():
             for number in value if isinstance(value, list) else [value]:
                 if isinstance(number, float) and not math.isfinite(number):
@@ -97,19 +97,19 @@ class Parser(configargparse.ArgumentParser):
 
 
 def _option_names(parser: argparse.ArgumentParser) -> set[str]:
-    """Every name an option can be given by, without dashes."""
+    """All names of options, without dashes."""
     return {option.lstrip("-") for action in parser._actions for option in action.option_strings}
 
 
 STANDARD_OUTPUT = "standard output"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # what a disk may come to
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # failures of a disk
 
 
 class _StandardOutput(io.FileIO):
-    """The file that standard output goes to; what cannot be written is an error that names it."""
+    """The file of standard output; a failure to write is an error that names it."""
 
     def write(self, content: Any) -> int:
-        """As of every file."""
+        """See `io.FileIO`."""
         try:
             return super().write(content)
         except OSError as error:
@@ -118,17 +118,19 @@ class _StandardOutput(io.FileIO):
 
 
 def open_streams() -> None:
-    """Have standard streams that say what failed, also where the caller closed them (`<&-`, `>&-`).
+    """Replace closed standard streams (`<&-`, `>&-`), and let failures of standard output be reported.
 
-    Where one is closed Python has None, to which printing does nothing, and the next file to be opened
-    would get its number, where a library's messages would end up. Ours fails when it is used; without
-    standard error messages are lost.
+    For a closed stream Python has None, which ignores output, and the next file opened would get its
+    descriptor and with it the messages of libraries. The replacement fails when it is used; messages to a
+    closed standard error are lost.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
     if sys.stdout is None:
         sys.stdout = _output(os.open(os.devnull, os.O_RDONLY))
-    elif isinstance(out := sys.stdout, io.TextIOWrapper) and out is sys.__stdout__:  # nobody's who called us
+    elif (
+        isinstance(out := sys.stdout, io.TextIOWrapper) and out is sys.__stdout__
+    ):  # not replaced by a caller
         names = ("encoding", "errors", "line_buffering", "write_through")
         sys.stdout = _output(out.fileno(), **{name: getattr(out, name) for name in names})
     if sys.stderr is None:
@@ -141,10 +143,10 @@ def _output(descriptor: int, **settings: Any) -> TextIO:
 
 
 def run(command: Callable[[], Any]) -> None:
-    """Run a command for its user, who gets one line and an exit code for whatever ends it.
+    """Run a command; whatever ends it early is reported in one line and by the exit code.
 
-    `UserError` has exit code 2, what failed through no mistake (a full disk, a closed stream) 1, Ctrl-C
-    130. What the command printed has reached its reader when this returns.
+    The exit code is 2 for a `UserError`, 1 for other failures (a full disk, a closed stream), 130 for
+    Ctrl-C. Standard output is flushed when this returns.
     """
     open_streams()
     code = _outcome(command)
@@ -157,7 +159,7 @@ def run(command: Callable[[], Any]) -> None:
 
 
 def _outcome(command: Callable[[], Any]) -> int:
-    """Run a command; say in one line what went wrong, and return the exit code."""
+    """Run a command, report a failure in one line, and return the exit code."""
     try:
         command()
     except SystemExit as stop:
@@ -193,7 +195,7 @@ def _outcome(command: Callable[[], Any]) -> int:
 
 
 def _exit_code(code: Any) -> int:
-    """What `sys.exit` makes of its argument."""
+    """The exit code that `sys.exit` would use."""
     if code is None or isinstance(code, int):
         return code or 0
     print(code, file=sys.stderr)
@@ -201,11 +203,11 @@ def _exit_code(code: Any) -> int:
 
 
 def _unprinted(error: OSError) -> int:
-    """Give up on standard output, in one line; returns the exit code.
+    """Report in one line that standard output cannot be written, and return the exit code.
 
-    A reader that is gone (head, less) has seen enough: that is no failure, and not said.
+    A reader that has ended (head, less) is not a failure and not reported.
     """
-    if error.filename == STANDARD_OUTPUT:  # what is left to be written is not tried again
+    if error.filename == STANDARD_OUTPUT:  # do not try again to write what is buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         return 0
@@ -214,7 +216,7 @@ def _unprinted(error: OSError) -> int:
 
 
 def program() -> str:
-    """What the user called, and which of several processes this is."""
+    """Name of the command, with the rank of this process if there are several."""
     name = sys.argv[0].rsplit("/", 1)[-1]
     return f"{name} (rank {os.environ['RANK']})" if os.environ.get("RANK", "0") != "0" else name
 

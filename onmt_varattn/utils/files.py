@@ -1,4 +1,4 @@
-"""Files written completely or not at all; `reading` has what reads them."""
+"""Writing of files, completely or not at all; see `reading` for reading."""
 
 import contextlib
 import errno
@@ -14,17 +14,17 @@ from typing import IO, Any
 
 from onmt_varattn.errors import FailedError, UserError
 
-TEMPORARY = ".tmp"  # how names of unfinished files end
+TEMPORARY = ".tmp"  # suffix of unfinished files
 WHOLE = 64 << 20  # bytes; larger files are compared by samples
 SAMPLES = 64
 SAMPLE = 1 << 20  # bytes
 
 
 def temporary_start(path: str) -> str:
-    """How the name of the unfinished file begins that `atomic_write` makes beside `path`.
+    """Prefix of the name of the unfinished file that `atomic_write` creates beside `path`.
 
-    It is as short for a long name as for any other. Names that differ in their last number only, such
-    as the checkpoints of a run, share it, so that what a kill left of any of them can be found.
+    Its length does not depend on the name. Names that differ in their last number only, such as the
+    checkpoints of a run, have the same prefix, so that the remains of a killed process can be found.
     """
     name = re.sub(r"[0-9]+(?=[^0-9]*$)", "0", os.path.basename(os.path.abspath(path)))
     return f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}."
@@ -32,10 +32,10 @@ def temporary_start(path: str) -> str:
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that takes the place of `path` only once it is written whole and is on disk.
+    """Open a file that replaces `path` only when it is complete and on disk.
 
-    Whatever ends the block early (an exception, a kill, a full disk) leaves `path` as it was.
-    Missing directories are made.
+    If the block ends early (an exception, a kill, a full disk), `path` is unchanged. Missing directories
+    are created.
     """
     directory = os.path.dirname(os.path.abspath(path))
     os.makedirs(directory, exist_ok=True)
@@ -56,29 +56,29 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 def to_json(value: Any, **layout: Any) -> str:
-    """Figures as JSON.
+    """Numbers as JSON.
 
     Args:
-        value: what to write.
-        layout: for `json.dumps`.
+        value: value to convert.
+        layout: arguments of `json.dumps`.
 
     Raises:
-        UserError: a figure is not a finite number, which JSON does not have.
+        UserError: a number is not finite, which JSON cannot represent.
     """
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
     except ValueError:
         raise UserError(
-            "a figure is infinite or not a number, and cannot be written as JSON; does the model have "
-            "weights that are not finite?"
+            "a number is infinite or NaN, which JSON cannot represent; does the model have parameters that "
+            "are not finite?"
         ) from None
 
 
 def append_whole(path: str, text: str) -> None:
-    """Append text to a file, all of it or nothing. Missing directories are made.
+    """Append text to a file, completely or not at all. Missing directories are created.
 
     Raises:
-        OSError: it could not be written; the file is as it was.
+        OSError: the text could not be written; the file is unchanged.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "ab", buffering=0) as file:
@@ -93,17 +93,17 @@ def append_whole(path: str, text: str) -> None:
 
 
 def check_writable(path: str) -> None:
-    """Find out before the long work whether `path`, and the directories it lacks, could be made.
+    """Check before long work that a file, and its missing directories, can be created.
 
-    The name itself is looked up, and an unfinished file is made and removed, as `atomic_write` makes it.
+    The name is looked up, and an unfinished file is created as by `atomic_write` and removed.
 
     Raises:
-        UserError: they could not.
+        UserError: it cannot be created.
     """
     if os.path.isdir(path):
         raise UserError(f"{path}: cannot be written: it is a directory")
-    if os.path.exists(path) and not os.path.isfile(path):  # a device, which a file would take the place of
-        raise UserError(f"{path}: cannot be written: it is no regular file")
+    if os.path.exists(path) and not os.path.isfile(path):  # a device, which would be replaced
+        raise UserError(f"{path}: cannot be written: it is not a regular file")
     directory, *missing = os.path.split(os.path.abspath(path))
     while not os.path.lexists(directory):
         directory, name = os.path.split(directory)
@@ -114,7 +114,7 @@ def check_writable(path: str) -> None:
                 os.lstat(os.path.join(directory, name))
         handle, temporary = tempfile.mkstemp(prefix=temporary_start(path), suffix=TEMPORARY, dir=directory)
         os.close(handle)
-        with contextlib.suppress(FileNotFoundError):  # a run that removes what a kill left was quicker
+        with contextlib.suppress(FileNotFoundError):  # another run may have removed it already
             os.unlink(temporary)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
@@ -140,12 +140,12 @@ def check_output(option: str, path: str | None, inputs: Iterable[tuple[str, str 
 
 
 def write_result(path: str, content: str | bytes) -> None:
-    """Write what long work has found; if that cannot be done, save it elsewhere.
+    """Write the result of long work; if `path` cannot be written, save it elsewhere.
 
-    Elsewhere is a file in the system's directory for temporary files or, for text, standard error.
+    The alternative is a file in the directory for temporary files or, for text, standard error.
 
     Raises:
-        FailedError: `path` could not be written; the message says where the content is.
+        FailedError: `path` could not be written; the message names where the content is instead.
     """
     try:
         with atomic_write(path, "w" if isinstance(content, str) else "wb") as file:
@@ -157,40 +157,40 @@ def write_result(path: str, content: str | bytes) -> None:
 
 
 def _saved_elsewhere(path: str, content: str | bytes) -> str:
-    """Save what could not be written to `path`; returns where it is, in words."""
+    """Save content that could not be written to `path`; returns a clause that says where."""
     try:
         place = os.path.join(_new_directory(), _short(path))
         with atomic_write(place, "w" if isinstance(content, str) else "wb") as file:
             file.write(content)
     except OSError:
         if isinstance(content, bytes):
-            return "nor can a temporary file, so that it is lost"
+            return "neither can a temporary file: the content is lost"
         sys.stderr.write(content)
-        return "nor can a temporary file, so that what should be in it is printed above"
-    return f"what should be in it is saved in {place}"
+        return "neither can a temporary file: the content is printed above"
+    return f"the content is saved in {place}"
 
 
 def _new_directory() -> str:
-    """A new directory, for the user alone, where the system has temporary files."""
+    """A new directory for temporary files, accessible to this user only."""
     return tempfile.mkdtemp(prefix="onmt_varattn_")
 
 
 def _short(path: str) -> str:
-    """A file's name, shortened in the middle where no file system may have refused it for its length."""
+    """The name of a file, shortened in the middle, in case its length was the reason for the failure."""
     name = os.path.basename(path)
     return name if len(os.fsencode(name)) <= 100 else f"{name[:20]}...{name[-20:]}"
 
 
 def atomic_write_all(contents: dict[str, str]) -> None:
-    """Write the files of one directory, which is made if missing; any failure leaves nothing behind.
+    """Write several files of one directory, which is created if missing, completely or not at all.
 
-    All are on disk under temporary names before the first takes its place; they do so in the
-    order given, so whoever sees the last one can rely on the others. If one cannot be written, all go
-    to a directory of the system's for temporary files.
+    All are on disk under temporary names before the first is replaced. They are replaced in the given
+    order, so that a process that sees the last one can rely on the others. If one cannot be written, all
+    are saved in a directory for temporary files.
 
     Raises:
-        FailedError: a file cannot be written; the message says where all of them are.
-        UserError: nor can they be written elsewhere.
+        FailedError: a file cannot be written; the message names where all of them are instead.
+        UserError: they cannot be written elsewhere either.
     """
     path = next(iter(contents))
     directory = os.path.dirname(os.path.abspath(path))
@@ -201,7 +201,7 @@ def atomic_write_all(contents: dict[str, str]) -> None:
     try:
         for directory in reversed(missing):
             os.mkdir(directory)
-        with contextlib.ExitStack() as stack:  # closes the last file opened first
+        with contextlib.ExitStack() as stack:  # closes the file opened last first
             for path, content in reversed(contents.items()):
                 file = stack.enter_context(atomic_write(path))
                 file.write(content)
@@ -225,14 +225,14 @@ def atomic_write_all(contents: dict[str, str]) -> None:
     except OSError:
         shutil.rmtree(place, ignore_errors=True)
         raise UserError(failed) from None
-    raise FailedError(f"{failed}; all that was to be written is saved in {place}")
+    raise FailedError(f"{failed}; all content is saved in {place}")
 
 
 def fingerprint(path: str) -> str:
-    """Tell a file from another that may have its size, without reading much of it.
+    """A digest of a file, by which a changed file is recognised without reading all of a large one.
 
-    The SHA-256 of all of it, up to `WHOLE` bytes; of a larger one, of its size and of `SAMPLES` blocks
-    of `SAMPLE` bytes, the first at its beginning, the last at its end and the others evenly between them.
+    It is the SHA-256 of the content, up to `WHOLE` bytes; of a larger file, of its size and of `SAMPLES`
+    evenly spaced blocks of `SAMPLE` bytes, the first at the beginning and the last at the end.
     """
     size = os.path.getsize(path)
     with open(path, "rb") as file:
@@ -246,7 +246,7 @@ def fingerprint(path: str) -> str:
 
 
 def _sync_directory(path: str) -> None:
-    """Have a file's new name on disk too, where the system can do so."""
+    """Synchronise a directory, so that the new name of a file is on disk too, if the system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -256,7 +256,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _umask() -> int:
-    """The process's file creation mask; there is no way to read it without setting it."""
+    """The file creation mask of the process, which cannot be read without setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

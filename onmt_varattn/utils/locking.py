@@ -1,4 +1,4 @@
-"""One process at a time: locks that end with their holder, however it ends."""
+"""Locks for one process at a time, which end with the process that holds them."""
 
 import contextlib
 import fcntl
@@ -13,18 +13,18 @@ from onmt_varattn.errors import UserError
 
 @contextlib.contextmanager
 def only_one(path: str, busy: str) -> Iterator[int]:
-    """Be the only process inside such a block; yields the lock's file descriptor.
+    """Hold a lock in a block; yields its file descriptor.
 
     The lock ends with the process, however that ends. Processes that inherit the descriptor hold it too.
-    Beside the file at `path`, which other machines see on a shared file system, a file that is not in its
-    directory is locked: it still counts when the directory was deleted and made again.
+    In addition to the file at `path`, which other machines see on a shared file system, a file outside its
+    directory is locked: that lock remains valid when the directory is deleted and created again.
 
     Args:
-        path: of a file to lock, which stays.
-        busy: what to say if another process is there.
+        path: file to lock; it is not removed.
+        busy: error message if another process holds the lock.
 
     Raises:
-        UserError: another process is there.
+        UserError: another process holds the lock.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with contextlib.ExitStack() as held:
@@ -40,17 +40,17 @@ def _lock(descriptor: int, busy: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(busy) from None
-    except OSError:  # a file system that has no locks
+    except OSError:  # a file system without locks
         pass
 
 
 @contextlib.contextmanager
 def _temporary_lock(path: str, busy: str) -> Iterator[None]:
-    """Hold the lock on a file that is there as long as it is locked."""
+    """Hold the lock on a file that exists only while it is locked."""
     descriptor = _open(path)
     try:
         _lock(descriptor, busy)
-        while not _is_there(descriptor, path):  # its last holder removed it after we had opened it
+        while not _is_there(descriptor, path):  # its last holder removed it after it was opened here
             os.close(descriptor)
             descriptor = _open(path)
             _lock(descriptor, busy)
@@ -68,10 +68,10 @@ def _open(path: str) -> int:
 
 
 def _place_elsewhere(path: str) -> str:
-    """A file that stands for `path` in a directory of this user's, on this machine; "" if there is none.
+    """A file that represents `path` in a directory of this user on this machine; "" if there is none.
 
-    The directory is in the system's for temporary files. One of its name that somebody else made, or
-    that others can write to, is not used.
+    The directory is in the one for temporary files. If it was created by another user, or others can
+    write to it, it is not used.
     """
     try:
         directory = os.path.join(tempfile.gettempdir(), f"onmt_varattn_locks_{os.getuid()}")
@@ -87,7 +87,7 @@ def _place_elsewhere(path: str) -> str:
 
 
 def _is_there(descriptor: int, path: str) -> bool:
-    """Whether a path still names the open file."""
+    """Whether a path still refers to the opened file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, and elsewhere estimates of the time left on standard error."""
+"""Progress of long work: a bar on a terminal, elsewhere estimates of the remaining time on standard error."""
 
 import contextlib
 import sys
@@ -10,18 +10,18 @@ from tqdm import tqdm
 
 from onmt_varattn.errors import printable
 
-FIRST = 30.0  # seconds of work after which the first estimate is given
-LATER = 4.0  # estimates are repeated when the work has taken this many times as long
+FIRST = 30.0  # seconds before the first estimate
+LATER = 4.0  # factor of the elapsed time between estimates
 
 
 class Due:
-    """When an estimate is due: after `FIRST` seconds, and when the work has taken `LATER` times as long."""
+    """Decides when to print an estimate: after `FIRST` seconds, and whenever `LATER` times as many passed."""
 
     def __init__(self) -> None:
         self._next = FIRST
 
     def __call__(self, seconds: float) -> bool:
-        """Whether an estimate is due after so many seconds of work; if so, it counts as given."""
+        """Whether an estimate is due after this many seconds; if so, it counts as printed."""
         if seconds < self._next:
             return False
         self._next = LATER * seconds
@@ -29,10 +29,7 @@ class Due:
 
 
 class Progress(tqdm):
-    """A tqdm bar; where standard error is no terminal, a line with an estimate when one is due.
-
-    Made by `progress`.
-    """
+    """A tqdm bar; if standard error is not a terminal, lines with estimates. See `progress`."""
 
     def __init__(
         self, iterable: Iterable[Any] | None, label: str, unit: str, work: float | None, **options: Any
@@ -53,7 +50,7 @@ class Progress(tqdm):
         self._done, self._work = 0.0, (self.total or 0) - self.n if work is None else work
 
     def __iter__(self) -> Iterator[Any]:
-        """As of every bar."""
+        """See `tqdm`."""
         if self._shown:
             yield from super().__iter__()
             return
@@ -65,8 +62,8 @@ class Progress(tqdm):
         """Count units.
 
         Args:
-            n: number of units done since the last call.
-            work: their part of the whole work. Default: as many as units.
+            n: number of units completed since the last call.
+            work: amount of work in these units, default: `n`.
         """
         if self._shown:
             return super().update(n)
@@ -79,10 +76,10 @@ class Progress(tqdm):
         return None
 
     def estimate(self, seconds: float) -> str:
-        """What is done and what is left, in one line.
+        """Completed units and remaining time in one line.
 
         Args:
-            seconds: time taken so far.
+            seconds: elapsed time.
         """
         left = seconds * max(self._work / self._done - 1, 0)
         done = f"{self._amount(self.n)} of {self._amount(self.total)}"
@@ -105,25 +102,25 @@ def progress(
 ) -> Progress:
     """Show the progress of long work on standard error.
 
-    On a terminal it is a bar. Elsewhere, a line such as "translating: 1,200 of 6,750 sentences in 31 s;
-    about 2 min left" is printed after 30 s, and again each time the work has taken four times as long;
-    there is none where the total is unknown.
+    On a terminal this is a bar. Elsewhere, a line such as "translating: 1,200 of 6,750 sentences in 31 s;
+    about 2 min left" is printed after 30 s, and again whenever the elapsed time has quadrupled; none is
+    printed if the total is unknown.
 
     Args:
         iterable: items to iterate over; None to count with `update`, usually in a `with` block.
-        total: number of units of the whole. Default: the length of the iterable, if it has one.
-        desc: what is done, such as "translating".
-        unit: what is counted, in the plural; "B" for bytes.
-        initial: number of units that were done before.
-        leave: keep the bar on the terminal when the work is done.
-        work: amount of the whole work, such as a number of words, where units differ in size and
-            `update` gets the size of each: long sentences come first. Default: all units are alike.
+        total: total number of units, default: the length of the iterable, if it has one.
+        desc: description of the work, such as "translating".
+        unit: name of the units in the plural; "B" for bytes.
+        initial: number of units completed before.
+        leave: keep the bar on the terminal at the end.
+        work: total amount of work, such as a number of words, if units differ in size and `update` is
+            called with the size of each (long sentences come first), default: all units are alike.
     """
     return Progress(iterable, desc, unit, work, total=total, initial=initial, leave=leave)
 
 
 def duration(seconds: float) -> str:
-    """A time span in its natural unit: 40 s, 12 min, 3.5 h, 2.1 days."""
+    """A duration in a suitable unit: 40 s, 12 min, 3.5 h, 2.1 days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

@@ -96,7 +96,7 @@ def test_longer_names_are_refused_before_work_starts(tmp_path, name):
 
 
 def test_a_device_is_not_replaced():
-    with pytest.raises(UserError, match="/dev/null: cannot be written: it is no regular file"):
+    with pytest.raises(UserError, match="/dev/null: cannot be written: it is not a regular file"):
         check_writable("/dev/null")
 
 
@@ -122,7 +122,7 @@ def test_a_result_that_cannot_be_written_is_saved_elsewhere(tmp_path, elsewhere,
 
 def test_a_result_that_fits_nowhere_is_printed(tmp_path, elsewhere, capsys):
     elsewhere.rmdir()
-    with pytest.raises(FailedError, match="what should be in it is printed above"):
+    with pytest.raises(FailedError, match="the content is printed above"):
         write_result(str(tmp_path / "gone" / "a"), "eins\nzwei\n")
     assert capsys.readouterr().err == "eins\nzwei\n"
 

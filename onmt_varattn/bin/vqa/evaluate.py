@@ -10,7 +10,7 @@ from onmt_varattn.analysis.report import version
 from onmt_varattn.errors import require
 from onmt_varattn.training.allocator import keep_freed_memory
 from onmt_varattn.utils.cli import run
-from onmt_varattn.utils.files import check_writable, to_json, write_result
+from onmt_varattn.utils.files import check_output, to_json, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.vqa.parsers import check_evaluation, vqa_evaluate_parser
 
@@ -27,9 +27,10 @@ def evaluate(opt: Namespace) -> None:
         opt.draw = "answers.png"
     if opt.draw:
         check_drawing(opt)
-    for path in (opt.json, opt.predictions, opt.draw):
-        if path:
-            check_writable(path)
+    inputs = [("gold", opt.gold), ("image", opt.image), ("image_features", opt.image_features)]
+    inputs += [("model", path) for path in opt.model]
+    for option in ("json", "predictions", "draw"):
+        check_output(option, getattr(opt, option), inputs)
     keep_freed_memory()
     device = torch.device("cuda", opt.gpu) if opt.gpu >= 0 else torch.device("cpu")
     if opt.data:
