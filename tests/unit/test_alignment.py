@@ -1,8 +1,11 @@
 """The categorical alignment distribution against torch.distributions on the real positions."""
 
+import pytest
 import torch
 
 from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical, Dirichlet
+
+pytestmark = pytest.mark.torch_only
 
 LENGTHS = (5, 3, 1)
 

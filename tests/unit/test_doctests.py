@@ -11,6 +11,8 @@ from torch import nn
 
 from onmt_varattn import latent, modules
 
+pytestmark = pytest.mark.torch_only
+
 PACKAGES = {"latent": latent, "modules": modules}
 MODULES = [
     f"{package.__name__}.{module.name}"

@@ -24,6 +24,8 @@ from onmt_varattn.latent.attention import CHECKED_CALLS
 from tests.unit.test_likelihood import Largest
 from tests.worlds import new_estimator
 
+pytestmark = pytest.mark.torch_only
+
 D, M, V, N, T, S = 4, 3, 7, 3, 5, 6
 DOUBLE = torch.float64
 LENGTHS, WORDS = (6, 2, 4), (5, 3, 1)  # of source and target

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from onmt.utils.loss import LabelSmoothingLoss
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent import OBJECTIVES, Exact, KMax, SoftContext
+from onmt_varattn.latent import OBJECTIVES, Exact, KMax, Schedule, SoftContext
 from onmt_varattn.nmt.training.statistics import AlignmentStatistics
 from tests import models
 from tests.unit.test_decoder import logits, plain_decode, run
-from tests.unit.test_likelihood import Largest
+from tests.unit.test_likelihood import PAD, Largest, V, gold_words, inputs
 from tests.worlds import new_estimator
 
 LENGTHS = ((5, 4), (3, 6), (2, 2))
@@ -217,8 +218,6 @@ def test_the_posterior_uses_the_models_own_embeddings():
 
 
 def test_schedules():
-    from onmt_varattn.latent.objectives import Schedule
-
     schedule = Schedule(10, 0.5, 20, 2.0, 1.0, 100)
     after_warm_up = (-9, 0, 10, 20, 89)
     assert [schedule.kl_weight_at(steps) for steps in after_warm_up] == [0, 0, 0.25, 0.5, 0.5]
@@ -342,3 +341,37 @@ def test_a_new_estimator_is_an_option_with_the_settings_its_class_declares(capsy
     with pytest.raises(SystemExit):
         models.options(f"-attention variational -attention_estimator {name}")
     assert f"invalid choice: '{name}'" in capsys.readouterr().err
+
+
+def test_smoothing_has_the_gradient_of_opennmts():
+    states, weight, bias, gold = inputs(torch.float32)
+    loss = gold_words(states, weight, bias, gold, 0.1, PAD).loss
+    stock = LabelSmoothingLoss(0.1, V, ignore_index=PAD)(
+        torch.log_softmax(states @ weight.t() + bias, dim=1), gold
+    )
+    for grad, right in zip(
+        torch.autograd.grad(loss, (states, weight, bias)),
+        torch.autograd.grad(stock, (states, weight, bias)),
+        strict=True,
+    ):
+        torch.testing.assert_close(grad, right, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_grow_from_the_end_of_an_automatic_warm_up():
+    """The KL's weight is counted from the switch: at step 60, 10 steps after it, half of 20."""
+    flags = (
+        "-attention variational -attention_estimator enum -attention_warmup_steps auto -kl_warmup_steps 20"
+    )
+    model, opt = models.model(flags)
+    batch = models.batch()
+    source, lengths = batch.src
+
+    def loss(end, step, weight=None):
+        compute = models.loss_compute(model, opt)
+        compute.scheduled.warm_up_end, compute.step = end, step
+        if weight is not None:
+            compute.scheduled.schedule = Schedule(0, weight)
+        return compute(batch, *model(source, batch.tgt, lengths))[0].item()
+
+    assert loss(50, 60) == pytest.approx(loss(0, 60, weight=0.5), rel=1e-12)
+    assert loss(50, 60) != pytest.approx(loss(0, 60, weight=1.0), rel=1e-6)

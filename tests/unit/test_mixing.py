@@ -8,6 +8,8 @@ import torch
 from onmt_varattn.latent import RELAXED, Concrete, Dirichlet, LogisticNormal
 from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical, gumbel_noise
 
+pytestmark = pytest.mark.torch_only
+
 DOUBLE = torch.float64
 KINDS = {
     "dirichlet": Dirichlet,

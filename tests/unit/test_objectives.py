@@ -37,6 +37,8 @@ from tests.worlds import (
     variational,
 )
 
+pytestmark = pytest.mark.torch_only
+
 SIGMAS = 5
 
 

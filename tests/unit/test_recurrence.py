@@ -1,8 +1,10 @@
-"""The decoder's RNN against OpenNMT's stacked cells, with the gradients of every weight."""
+"""The RNN of the decoder against a stack of torch cells, with the gradients of every weight."""
+
+from functools import partial
 
 import pytest
 import torch
-from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -10,17 +12,41 @@ from onmt_varattn.modules.recurrence import Recurrence, StackedCells
 
 T, N, E, M, D = 5, 3, 4, 6, 7
 
+pytestmark = pytest.mark.torch_only
+
+
+class Stack(nn.Module):
+    """Cells of torch, one on the other."""
+
+    def __init__(self, cell, layers, input_size, size, dropout):
+        super().__init__()
+        self.layers = nn.ModuleList(cell(input_size if i == 0 else size, size) for i in range(layers))
+
+    def forward(self, x, hidden):
+        states = []
+        for i, cell in enumerate(self.layers):
+            parts = tuple(part[i] for part in hidden)
+            state = cell(x, parts if isinstance(cell, nn.LSTMCell) else parts[0])
+            states.append(state if isinstance(state, tuple) else (state,))
+            x = states[-1][0]
+        return x, tuple(torch.stack(parts) for parts in zip(*states, strict=True))
+
+
+LSTM, GRU = partial(Stack, nn.LSTMCell), partial(Stack, nn.GRUCell)
+
 
 def world(kind, layers):
     torch.manual_seed(0)
-    stock = kind(layers, E + M, D, 0.0).double()
-    rnn = StackedCells("LSTM" if kind is StackedLSTM else "GRU", layers, E + M, D).double()
-    rnn.load_state_dict(stock.state_dict())
+    plain = kind(layers, E + M, D, 0.0).double()
+    is_lstm = isinstance(plain.layers[0], nn.LSTMCell)
+    rnn = StackedCells("LSTM" if is_lstm else "GRU", layers, E + M, D).double()
+    rnn.load_state_dict(plain.state_dict())
     words = torch.randn(T, N, E, dtype=torch.float64, requires_grad=True)
-    states = 2 if kind is StackedLSTM else 1
-    hidden = tuple(torch.randn(layers, N, D, dtype=torch.float64, requires_grad=True) for _ in range(states))
+    hidden = tuple(
+        torch.randn(layers, N, D, dtype=torch.float64, requires_grad=True) for _ in range(1 + is_lstm)
+    )
     feedback = torch.randn(D, M, dtype=torch.float64, requires_grad=True)  # the context depends on the query
-    return stock, rnn, words, hidden, feedback
+    return plain, rnn, words, hidden, feedback
 
 
 def run(step, words, hidden, feedback):
@@ -34,16 +60,21 @@ def run(step, words, hidden, feedback):
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("kind", [StackedLSTM, StackedGRU])
-def test_values_and_gradients_equal_opennmts(kind, layers):
-    stock, rnn, words, hidden, feedback = world(kind, layers)
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_values_and_gradients_equal_those_of_plain_cells(kind, layers):
+    assert_same(kind, layers)
+
+
+def assert_same(kind, layers):
+    """Values and gradients are those of a stack of cells with the same parameters."""
+    plain, rnn, words, hidden, feedback = world(kind, layers)
     leaves = [words, feedback, *hidden]
-    right = run(lambda t, c, h: stock(torch.cat([words[t], c], 1), h), words, hidden, feedback)
+    right = run(lambda t, c, h: plain(torch.cat([words[t], c], 1), h), words, hidden, feedback)
     ours = run(Recurrence(rnn, words).step, words, hidden, feedback)
     torch.testing.assert_close(ours, right, rtol=0, atol=1e-10)
     for found, expected in zip(
         torch.autograd.grad(ours, [*leaves, *rnn.parameters()]),
-        torch.autograd.grad(right, [*leaves, *stock.parameters()]),
+        torch.autograd.grad(right, [*leaves, *plain.parameters()]),
         strict=True,
     ):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
@@ -64,9 +95,9 @@ class WeightGradients(TorchDispatchMode):
 
 
 def test_it_takes_no_more_arithmetic_and_three_weight_gradients_for_all_steps():
-    stock, rnn, words, hidden, feedback = world(StackedLSTM, 1)
+    plain, rnn, words, hidden, feedback = world(LSTM, 1)
     counts, flops = [], []
-    for step in (lambda t, c, h: stock(torch.cat([words[t], c], 1), h), None):
+    for step in (lambda t, c, h: plain(torch.cat([words[t], c], 1), h), None):
         for mode in (WeightGradients(), FlopCounterMode(display=False)):
             with mode:
                 run(step or Recurrence(rnn, words).step, words, hidden, feedback).backward()

@@ -8,6 +8,8 @@ import torch
 from onmt_varattn.latent.distributions import Registry
 from onmt_varattn.latent.scores import SCORES
 
+pytestmark = pytest.mark.torch_only
+
 N, Q, S, D, M, A = 2, 3, 4, 5, 6, 7
 
 

@@ -10,8 +10,9 @@ from onmt_varattn.latent import objectives
 from onmt_varattn.latent.estimators import Enum
 from onmt_varattn.latent.objectives import STALLED, Formation, Schedule, ScheduledObjective, Variational
 from onmt_varattn.latent.positions import Positions, mutual_information, uniform_entropy
-from tests import models
 from tests.worlds import memory_of
+
+pytestmark = pytest.mark.torch_only
 
 
 def positions(lengths, width, seed=0):
@@ -222,23 +223,3 @@ def test_a_given_number_of_steps_is_kept_whatever_the_alignments():
     assert ends.index(True) == 4
     assert sum(ends) == 1
     assert some.start_state() is None
-
-
-def test_weights_grow_from_the_end_of_an_automatic_warm_up():
-    """The KL's weight is counted from the switch: at step 60, 10 steps after it, half of 20."""
-    flags = (
-        "-attention variational -attention_estimator enum -attention_warmup_steps auto -kl_warmup_steps 20"
-    )
-    model, opt = models.model(flags)
-    batch = models.batch()
-    source, lengths = batch.src
-
-    def loss(end, step, weight=None):
-        compute = models.loss_compute(model, opt)
-        compute.scheduled.warm_up_end, compute.step = end, step
-        if weight is not None:
-            compute.scheduled.schedule = Schedule(0, weight)
-        return compute(batch, *model(source, batch.tgt, lengths))[0].item()
-
-    assert loss(50, 60) == pytest.approx(loss(0, 60, weight=0.5), rel=1e-12)
-    assert loss(50, 60) != pytest.approx(loss(0, 60, weight=1.0), rel=1e-6)

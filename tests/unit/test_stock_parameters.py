@@ -5,10 +5,12 @@ import re
 
 import pytest
 import torch
+from onmt.models.stacked_rnn import StackedGRU, StackedLSTM
 
 from onmt_varattn.latent import Categorical, SoftContext
 from tests import models
 from tests.unit.test_decoder import run
+from tests.unit.test_recurrence import assert_same
 
 SIZE, WORD = 8, 5
 SIZES = f"-layers 2 -rnn_size {SIZE} -word_vec_size {WORD} "
@@ -99,3 +101,9 @@ def test_the_log_names_every_part_once(shared, caplog):
     assert counts[" posterior"] == sum(parameter.numel() for parameter in ours.posterior.parameters())
     assert counts[" decoder RNN weights on the context"] == 4 * SIZE * SIZE
     assert counts[" attention score"] == 2 * SIZE * SIZE + 2 * SIZE
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("kind", [StackedLSTM, StackedGRU])
+def test_values_and_gradients_of_the_rnn_equal_opennmts(kind, layers):
+    assert_same(kind, layers)

@@ -5,6 +5,8 @@ import torch
 
 from onmt_varattn.latent.likelihood import OutputLayer, Workspace
 
+pytestmark = pytest.mark.torch_only
+
 V, D = 1030, 4  # rows are padded to 1,040
 
 
