@@ -61,7 +61,7 @@ def build(task: Task) -> tuple[Any, Any, Any]:
 
         register()
     if task.system != "stock":
-        from onmt_varattn.training.allocator import keep_freed_memory
+        from onmt_varattn.training.memory import keep_freed_memory
 
         keep_freed_memory()
     import onmt.bin.train

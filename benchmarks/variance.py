@@ -36,7 +36,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.latent import BASELINES, ESTIMATORS, OBJECTIVES, EstimatorSettings, Objective, Positions
 from onmt_varattn.nmt.model.building import AlignmentModel
 from onmt_varattn.nmt.model.reading import Reader
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils import pages
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.files import atomic_write, check_writable, fingerprint

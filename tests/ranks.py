@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from onmt_varattn.nmt.training.statistics import AlignmentStatistics, sum_over
+from onmt_varattn.nmt.training.statistics import AlignmentStatistics
+from onmt_varattn.training.checkpoints.streams import seed_of_rank
 from onmt_varattn.training.launch import follow_launcher
 from onmt_varattn.training.processes import join, leave
-from onmt_varattn.training.randomness import seed_of_rank
 
 
 def talk(world):
@@ -24,7 +24,7 @@ def talk(world):
     rank = world.rank
     stats = AlignmentStatistics(1.5 + rank, 10 + rank, rank, sums={f"of_{rank}": 2.0, "of_all": 1.0 + rank})
     stats.n_src_words = 100 * rank
-    total = sum_over(world, stats)
+    total = stats.over(world)
     weights = [nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(1))]
     weights[0].grad = torch.full((3,), 1.0 + rank)
     if rank == 1:
@@ -73,9 +73,9 @@ def train():
     is no "memory" for more than so many sentences.
     """
     import onmt_varattn.bin.nmt.train
-    from onmt_varattn.nmt.training import loss, trainer
+    from onmt_varattn.nmt.training import loss, task
 
-    evaluate, backward = loss.TrainingLoss.evaluate, trainer.Trainer._backward
+    evaluate, backward = loss.TrainingLoss.evaluate, task.TranslationTask.backward
     for words, (rank, step, what, most), port in json.loads(Path(sys.argv[2], "runs.json").read_text()):
         os.environ["MASTER_PORT"] = str(port)  # those who parted meet anew elsewhere
 
@@ -94,7 +94,7 @@ def train():
                 raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 byte")
             return stats
 
-        loss.TrainingLoss.evaluate, trainer.Trainer._backward = faulty, cramped
+        loss.TrainingLoss.evaluate, task.TranslationTask.backward = faulty, cramped
         onmt_varattn.bin.nmt.train.main(words)
 
 

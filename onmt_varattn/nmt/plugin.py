@@ -12,7 +12,7 @@ without this package. Changed for all models, because the original fails or misl
 
 from argparse import Namespace
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -60,8 +60,6 @@ def _register_checkpoints() -> None:
 
     from onmt_varattn.nmt.model import checkpoint
     from onmt_varattn.nmt.model.building import load_test_model
-
-    onmt.models.model_saver.ModelSaver = checkpoint.CheckpointSaver
 
     def load_checkpoint(ckpt_path: str | None) -> dict[str, Any] | None:
         return checkpoint.load(ckpt_path) if ckpt_path else None
@@ -140,15 +138,13 @@ def _register_model() -> None:
 def _register_training() -> None:
     import onmt
     import onmt.bin.train
-    import onmt.train_single
     import onmt.utils.loss
 
     from onmt_varattn.nmt.model.building import AlignmentModel
     from onmt_varattn.nmt.training.loss import build_alignment_loss
-    from onmt_varattn.nmt.training.optimizer import PlateauOptimizer
     from onmt_varattn.nmt.training.run import train
-    from onmt_varattn.nmt.training.statistics import AlignmentStatistics, build_report_manager
-    from onmt_varattn.nmt.training.trainer import Trainer
+    from onmt_varattn.nmt.training.statistics import AlignmentStatistics
+    from onmt_varattn.nmt.training.task import TranslationTask
 
     stock_loss = onmt.utils.loss.build_loss_compute
 
@@ -159,9 +155,7 @@ def _register_training() -> None:
 
     onmt.utils.loss.build_loss_compute = build_loss_compute
     onmt.utils.Statistics = AlignmentStatistics
-    onmt.utils.build_report_manager = partial(build_report_manager, onmt.utils.build_report_manager)
-    onmt.Trainer = Trainer
-    onmt.train_single.Optimizer = PlateauOptimizer
+    onmt.Trainer = TranslationTask
     onmt.bin.train.train = train
 
 

@@ -1,11 +1,18 @@
-"""What a run reports: means of named sums, and a file with a line of JSON a report."""
+"""Reports of a run: statistics of batches, their means, and a file with one JSON line per report."""
 
+import copy
 import json
 import logging
 import math
 import os
-from typing import Any
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
+import torch
+
+from onmt_varattn.training.checkpoints.trees import like
+from onmt_varattn.training.processes import World
 from onmt_varattn.utils.files import append_whole, atomic_write
 
 logger = logging.getLogger()
@@ -14,8 +21,8 @@ logger = logging.getLogger()
 def means(sums: dict[str, tuple[float, int]]) -> dict[str, float]:
     """Means of sums, each given with the number of items it is over.
 
-    The perplexity of a bound is exp of its mean; a reward has its variance too. The prior's entropy is
-    given in nats, and relative to that of uniform alignments; mutual information is relative to the same.
+    Added are the perplexity of a bound (exp of its negative mean), the variance of the reward, and the
+    entropy of the prior relative to uniform alignments; mutual information is relative to the same.
     """
     found = {name: value / items for name, (value, items) in sums.items() if items}
     if (most := found.pop("uniform_entropy", 0.0)) > 0:
@@ -34,24 +41,126 @@ def means(sums: dict[str, tuple[float, int]]) -> dict[str, float]:
     return found
 
 
+S = TypeVar("S", bound="Statistics")
+
+
+class Statistics:
+    """Sums over items (target words, questions) since the last report.
+
+    Attributes:
+        counts: names of the attributes that hold plain sums: negative log-likelihood, items, correct
+            predictions, and possibly more.
+        sums: named sums, each with the number of items it is over: some exist only after a warm-up.
+        warm_up: whether they are of the warm-up; set for reports.
+    """
+
+    counts: ClassVar[tuple[str, ...]] = ("loss", "items", "correct")
+    warm_up = False
+    sums: dict[str, tuple[float, int]]
+    loss: float
+
+    def __init__(self, sums: Mapping[str, float] | None = None, items: int = 0) -> None:
+        """Sums of a batch, as `latent.Outcome.sums` has them.
+
+        Args:
+            sums: sums by name, with "log_likelihood" and "correct".
+            items: number of items.
+        """
+        rest = dict(sums or {"log_likelihood": 0.0, "correct": 0})
+        self.loss, self.correct, self.items = -rest.pop("log_likelihood"), int(rest.pop("correct")), items
+        self.sums = {name: (value, items) for name, value in rest.items()}
+        self.start_time = time.time()
+
+    def add(self, other: Any) -> None:
+        """Add the sums of other statistics."""
+        for name in self.counts:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._add_sums(other.sums)
+
+    def _add_sums(self, sums: Mapping[str, tuple[float, int]]) -> None:
+        for name, (value, items) in sums.items():
+            total, over = self.sums.get(name, (0.0, 0))
+            self.sums[name] = (total + value, over + items)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no items."""
+        return not getattr(self, self.counts[1])
+
+    def ppl(self) -> float:
+        """Perplexity per item."""
+        return math.exp(min(self.loss / self.items, 100))
+
+    def accuracy(self) -> float:
+        """Percentage of correct predictions."""
+        return 100 * (self.correct / self.items)
+
+    def seconds(self) -> float:
+        """Training time since the last report."""
+        return time.time() - self.start_time
+
+    def metrics(self) -> dict[str, float]:
+        """Means of the named sums per item; see `means`."""
+        return means(self.sums)
+
+    def report(self) -> dict[str, float]:
+        """Number of items, perplexity, accuracy and means, as in the metrics file."""
+        raise NotImplementedError
+
+    def log_tensorboard(
+        self, prefix: str, writer: Any, learning_rate: float, patience: int | None, step: int
+    ) -> None:
+        """Write curves to TensorBoard."""
+        for name, value in {**self.report(), "learning_rate": learning_rate}.items():
+            if isinstance(value, float):
+                writer.add_scalar(f"{prefix}/{name}", value, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All sums, as plain values."""
+        return {**{name: getattr(self, name) for name in self.counts}, "sums": dict(self.sums)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        fresh = {**self.state_dict(), "sums": {name: [0.0, 0] for name in state["sums"]}}
+        for name, value in like(state, fresh, "report").items():
+            setattr(self, name, value)
+
+    def over(self: S, world: World) -> S:
+        """The statistics of all processes together, in each of them; summed in double precision."""
+        if world.size == 1:
+            return self
+        texts = world.gather_texts("\n".join(self.sums))
+        names = list(dict.fromkeys(name for text in texts for name in text.splitlines()))
+        values = [getattr(self, name) for name in self.counts]
+        values += [part for name in names for part in self.sums.get(name, (0.0, 0))]
+        loss, *found = world.sum(torch.tensor(values, dtype=torch.float64)).tolist()
+        total, counts = copy.copy(self), len(self.counts) - 1
+        total.loss = loss
+        for name, value in zip(self.counts[1:], found[:counts], strict=True):
+            setattr(total, name, int(value))
+        pairs = zip(found[counts::2], found[counts + 1 :: 2], strict=True)
+        total.sums = {name: (value, int(items)) for name, (value, items) in zip(names, pairs, strict=True)}
+        return total
+
+
 class MetricsFile:
-    """A file of JSON lines, each of which tells of a step; none is lost, and none is there twice.
+    """A file with one JSON line per report. After a resume no line is missing, and none is there twice.
 
     Args:
-        path: of the file.
+        path: name of the file.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._waiting: list[str] = []  # lines that could not be written yet
+        self._waiting: list[str] = []  # lines that could not be written so far
 
     def begin(self, step: int, resume: bool) -> None:
-        """Keep the lines of the steps before the run's first one, and no others.
+        """Keep only the lines of steps before the first one of the run.
 
         Args:
             step: the first step of the run.
-            resume: later lines are of this very run, and will be written again; otherwise a copy
-                of the file is left beside it.
+            resume: later lines are of the same run and will be written again; otherwise a copy of the
+                file is kept beside it.
         """
         if not os.path.exists(self.path):
             return
@@ -76,7 +185,7 @@ class MetricsFile:
             )
 
     def _step_of(self, line: str) -> int:
-        """The step that a line tells of; 0 if it is none of ours."""
+        """The step of a line; 0 if it is not a report."""
         try:
             return int(json.loads(line)["step"])
         except (ValueError, KeyError, TypeError):

@@ -1,18 +1,22 @@
-"""The processes that train one model together, and what they tell each other: tensors only.
+"""The processes that train one model together: collectives on tensors, and signals that stop them.
 
 Every process computes a share of each batch. A loss is a sum over target words divided by the
 number of words in the whole batch, so gradients of the shares add up to the gradient of the batch.
 
-torch's DistributedDataParallel does not fit here: it expects all parameters to be used inside one
-forward pass, and the vocabulary's are used by the loss, which differentiates its logits itself.
+torch's DistributedDataParallel is not used: it expects all parameters to be used in one forward pass,
+but those of the output layer are used by the loss, which differentiates its logits itself.
 """
 
 import os
 import re
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -27,7 +31,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class World:
-    """One of `size` processes. Alone, it has nobody to talk to, and all calls return at once."""
+    """One of `size` processes; with one process all collectives are no-ops."""
 
     rank: int = 0
     size: int = 1
@@ -35,7 +39,7 @@ class World:
 
     @property
     def first(self) -> bool:
-        """This is the process that writes files and logs."""
+        """Whether this is the process that writes files and logs."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -47,7 +51,7 @@ class World:
         return values
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """Tensors of one shape, one a process, on the CPU."""
+        """Tensors of one shape, one per process, on the CPU."""
         if self.size == 1:
             return [values]
         values = values.to(self.device)
@@ -56,7 +60,7 @@ class World:
         return [value.cpu() for value in found]
 
     def gather_texts(self, text: str) -> list[str]:
-        """Texts, one a process, sent as bytes."""
+        """Texts, one per process, sent as bytes."""
         content = torch.tensor(list(text.encode("utf-8")), dtype=torch.uint8)
         sizes = [int(size) for size in self.gather(torch.tensor(len(content)))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
@@ -67,15 +71,15 @@ class World:
         return [bytes(f[:size].tolist()).decode("utf-8") for f, size in zip(found, sizes, strict=True)]
 
     def from_first(self, value: int) -> int:
-        """The first process's value, in all."""
+        """The value of the first process, in all."""
         return int(self.sum(torch.tensor(value if self.first else 0)))
 
     def wait(self) -> None:
-        """Wait until everybody is here."""
+        """Wait until all processes are here."""
         self.from_first(0)
 
     def equalise(self, parameters: Iterable[Tensor]) -> None:
-        """Have everybody start from the first process's parameters."""
+        """Copy the parameters of the first process to all others."""
         if self.size > 1:
             for parameter in parameters:
                 _connected(partial(dist.broadcast, parameter.detach(), src=0))
@@ -85,8 +89,8 @@ class World:
 
         Args:
             parameters: the same in every process.
-            present: whether any process has a gradient, one a parameter. Where another has one
-                and this one does not, its share is zero; where nobody has, there is none after.
+            present: whether any process has a gradient, one flag per parameter. Where another process
+                has one and this one does not, its share is zero; where none has, there is none after.
         """
         if self.size == 1:
             return
@@ -125,7 +129,11 @@ def _buckets(gradients: Sequence[Tensor]) -> Iterable[list[Tensor]]:
 
 
 def _connected(call: Callable[[], Any]) -> Any:
-    """Make a call to the other processes; say so in a sentence if one of them is gone."""
+    """Call the other processes.
+
+    Raises:
+        TrainingError: one of them is gone.
+    """
     try:
         return call()
     except RuntimeError as error:
@@ -135,12 +143,12 @@ def _connected(call: Callable[[], Any]) -> Any:
 
 
 def alone(cuda: bool) -> World:
-    """A process that trains by itself, on the first GPU or on the CPU."""
+    """A single process, on the first GPU or on the CPU."""
     return World(device=torch.device("cuda", 0) if cuda else CPU)
 
 
 def join(backend: str, timeout: float) -> World:
-    """Join the processes that the environment tells of, as torchrun and our launcher set it."""
+    """Join the processes that the environment variables of torchrun or of our launcher describe."""
     size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     device = CPU
     if os.environ.get(USE_CUDA, "1") == "1" and torch.cuda.is_available():
@@ -157,6 +165,49 @@ USE_CUDA = "ONMT_VARATTN_CUDA"  # set to 0 by our launcher where -gpu_ranks does
 
 
 def leave() -> None:
-    """Part from the other processes."""
+    """Leave the process group."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A launcher, ours or torchrun, passes on to its processes what a terminal has sent them already.
+ECHO_SECONDS = 1.0 if "RANK" in os.environ else 0.0
+
+
+class StopRequest:
+    """Ctrl-C and SIGTERM: the first one inside the block is recorded, a second one ends the process at once.
+
+    Args:
+        announce: print that the run will stop.
+
+    Attributes:
+        signal: number of the signal; 0 if there was none.
+    """
+
+    def __init__(self, announce: bool = True) -> None:
+        self.signal = 0
+        self._announce = announce
+        self._since = 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self.signal:
+            self.signal, self._since = number, time.monotonic()
+            if self._announce:  # written past Python's buffers, which the signal may have interrupted
+                name = signal.Signals(number).name
+                os.write(
+                    2, f"{name}: finishing the step and saving it; a second one leaves at once\n".encode()
+                )
+        elif time.monotonic() - self._since > ECHO_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -1,5 +1,6 @@
 """Checkpoints of visual question answering: a model, its words and answers, and where training stood."""
 
+import json
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -10,7 +11,6 @@ from onmt_varattn.latent import OBJECTIVES
 from onmt_varattn.modules import GatedPosterior
 from onmt_varattn.training import checkpoints
 from onmt_varattn.training.attention import build_attention
-from onmt_varattn.training.checkpoints import saver as saving
 from onmt_varattn.training.checkpoints.fitting import (
     check_finite,
     check_fit,
@@ -28,7 +28,6 @@ from onmt_varattn.utils.settings import add_to, from_options
 from onmt_varattn.vqa.data.dataset import Data
 from onmt_varattn.vqa.data.words import WordList
 from onmt_varattn.vqa.model import AnswerModel
-from onmt_varattn.vqa.optimizer import Optimizer
 from onmt_varattn.vqa.settings import TrainSettings, resolve
 
 PARTS = ("vqa", "model", "opt")
@@ -83,6 +82,31 @@ def upgrade(content: dict[str, Any]) -> None:
     """Bring a checkpoint of version 0.1 to the names of now."""
     rename(content, "model", _RENAMED)
     take_average(content, "attention.objective.baseline.average")
+
+
+def state_of_run(found: dict[str, Any]) -> dict[str, Any]:
+    """The state of a run for `Engine.begin`; version 0.1 saved that of one process under other names.
+
+    Args:
+        found: a checkpoint that `load` read.
+    """
+    training = found["training"]
+    if "stream" not in training:
+        return training
+    sums, best = dict(training["sums"]), training["best"]
+    (log_likelihood, items), (correct, _) = (sums.pop(n, (0.0, 0)) for n in ("log_likelihood", "correct"))
+    report = {"loss": -log_likelihood, "items": items, "correct": int(correct), "sums": sums}
+    patience = found["opt"]["early_stopping"]
+    left = patience - training["stalled"]
+    stopping = {
+        "current": left,
+        "stalled": patience,
+        "status": "IMPROVING" if left == patience else "DECREASING" if left > 0 else "STOPPED",
+        "step": best["step"],
+        "scores": {"nll": best["nll"]},
+    }
+    now = {"streams": [training["stream"]], "reports": [json.dumps(report)], "early_stopping": stopping}
+    return {**training, **now}
 
 
 def _parser() -> ArgumentParser:
@@ -142,44 +166,6 @@ def differences(saved: dict[str, Any], data: Data) -> list[str]:
     }
     now = known(data)
     return [text for name, text in names.items() if saved[name] != now[name]]
-
-
-class Saver(saving.Saver):
-    """Saves a run's checkpoints.
-
-    Args:
-        base_path: of the run.
-        keep_checkpoint: how many to keep besides the best.
-        model: to save.
-        opt: its options.
-        optimizer: to save.
-        vqa: what `known` gave.
-    """
-
-    def __init__(
-        self,
-        base_path: str,
-        keep_checkpoint: int,
-        model: AnswerModel,
-        opt: TrainSettings,
-        optimizer: Optimizer,
-        vqa: dict[str, Any],
-    ) -> None:
-        super().__init__(base_path, keep_checkpoint)
-        self.model, self.opt, self.optimizer, self.vqa = model, opt, optimizer, vqa
-
-    def save(self, step: int, training: dict[str, Any], best: int, lasting: bool) -> bool:
-        """Save a checkpoint; see `keep`."""
-        return self.keep(step, self._content, training, best, lasting)
-
-    def _content(self, training: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "vqa": self.vqa,
-            "model": self.model.state_dict(),
-            "opt": vars(self.opt),
-            "optim": self.optimizer.state_dict(),
-            "training": training,
-        }
 
 
 class Trained:

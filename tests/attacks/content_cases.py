@@ -465,7 +465,10 @@ _STATE = {
         "start",
         "filled",
     ),
-    "vqa": ("began", "stream", "best", "passing", "sums", "left_out", "carried", "stalled"),
+    "vqa": (
+        *("began", "streams", "reports", "best", "passing", "left_out", "early_stopping"),
+        *("stream", "sums", "carried", "stalled"),  # of version 0.1
+    ),
 }
 for _kind, _names in _STATE.items():
     for _part in _names:
@@ -485,6 +488,7 @@ for _kind, _names in _STATE.items():
 for _name, _size in (("too short", 10), ("too long", 10**5), ("empty", 0)):
     _content(f"random state {_name}", lambda file, goods, n=_size: file.tree["training"].update(streams=[file.tensor(torch.zeros(n, dtype=torch.uint8))]), expected=SAFE)  # fmt: skip
     _content(f"random state {_name}", lambda file, goods, n=_size: file.tree["training"].update(stream=file.tensor(torch.zeros(n, dtype=torch.uint8))), "vqa", expected=SAFE)  # fmt: skip
+    _content(f"random states {_name}", lambda file, goods, n=_size: file.tree["training"].update(streams=[file.tensor(torch.zeros(n, dtype=torch.uint8))]), "vqa", expected=SAFE)  # fmt: skip
 _content("random state of floats", lambda file, goods: file.tree["training"].update(streams=[file.tensor(torch.zeros(5056))]), expected=SAFE)  # fmt: skip
 
 # A model of the other kind, and no model at all.

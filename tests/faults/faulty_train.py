@@ -9,10 +9,10 @@ import os
 
 from onmt_varattn.bin.nmt import train
 from onmt_varattn.nmt.training import loss
-from onmt_varattn.nmt.training.trainer import Trainer
+from onmt_varattn.nmt.training.task import TranslationTask
 
 FAULT = json.loads(os.environ.get("FAULT", "{}"))
-evaluate, backward = loss.TrainingLoss.evaluate, Trainer._backward
+evaluate, backward = loss.TrainingLoss.evaluate, TranslationTask.backward
 
 
 def not_finite(self, positions):
@@ -28,5 +28,5 @@ def cramped(self, share, normalization):
 
 
 if __name__ == "__main__":
-    loss.TrainingLoss.evaluate, Trainer._backward = not_finite, cramped
+    loss.TrainingLoss.evaluate, TranslationTask.backward = not_finite, cramped
     train.main()

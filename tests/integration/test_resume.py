@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,12 @@ import torch
 
 from onmt_varattn.bin.nmt import train
 from onmt_varattn.latent import objectives
-from onmt_varattn.nmt.data.batches import Share
 from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.nmt.training import loss
-from onmt_varattn.nmt.training.trainer import Trainer
+from onmt_varattn.nmt.training.task import TranslationTask
 from onmt_varattn.training.checkpoints import saver as saving
+from onmt_varattn.training.engine import Engine
 from tests.conftest import ROOT, SIZES, call
 
 RUN = (
@@ -45,13 +46,13 @@ def words(data, prefix, flags=SAMPLED):
 def at_step(monkeypatch):
     """Do something when a step begins: `at_step(12, action)`."""
     actions = {}
-    stock = Trainer._train_step
+    stock = Engine._train_step
 
-    def step(self, *args):
-        actions.pop(self.optim.training_step, lambda: None)()
-        return stock(self, *args)
+    def begin(self, step, *args):
+        actions.pop(step, lambda: None)()
+        return stock(self, step, *args)
 
-    monkeypatch.setattr(Trainer, "_train_step", step)
+    monkeypatch.setattr(Engine, "_train_step", begin)
     return actions.__setitem__
 
 
@@ -401,7 +402,7 @@ def test_a_step_that_had_to_leave_a_half_out_is_the_step_of_the_other_half(
     data, tmp_path, monkeypatch, normalization
 ):
     """The half that fits is weighted as a batch of its own: sgd moves by its mean gradient, not by less."""
-    stock_backward, stock_step = Trainer._backward, Trainer._train_step
+    stock_backward, stock_step = TranslationTask.backward, Engine._train_step
     flags = f"-attention soft -optim sgd -learning_rate 0.1 -max_grad_norm 0 -dropout 0 -normalization {normalization}"
     run = [*words(data, tmp_path / "cramped", flags), "-train_steps", "1", "-valid_steps", "99"]
 
@@ -410,16 +411,14 @@ def test_a_step_that_had_to_leave_a_half_out_is_the_step_of_the_other_half(
             raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 byte")
         return stock_backward(self, share, normalization)
 
-    def second_half_alone(self, shares, normalization, stop):
-        halves = [
-            Share(half.examples, half.examples, half.dataset) for half in (s.halves()[1] for s in shares)
-        ]
-        return stock_step(self, halves, self._amount(half.whole for half in halves), stop)
+    def second_half_alone(self, step, shares, stop):
+        halves = [replace(half, whole=half.examples) for half in (s.halves()[1] for s in shares)]
+        return stock_step(self, step, halves, stop)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_backward", cramped)
+        patch.setattr(TranslationTask, "backward", cramped)
         assert call(train.main, *run) == 0
-    monkeypatch.setattr(Trainer, "_train_step", second_half_alone)
+    monkeypatch.setattr(Engine, "_train_step", second_half_alone)
     assert call(train.main, *run, "-save_model", f"{tmp_path}/alone") == 0
     one, other = content(tmp_path / "cramped", 1), content(tmp_path / "alone", 1)
     for name in one:

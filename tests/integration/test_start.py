@@ -8,7 +8,7 @@ import pytest
 from onmt_varattn.bin.nmt import train
 from onmt_varattn.latent import objectives
 from onmt_varattn.nmt.model import checkpoint
-from onmt_varattn.nmt.training.trainer import Trainer
+from onmt_varattn.nmt.training.task import TranslationTask
 from onmt_varattn.training import health
 from tests.conftest import SIZES, call
 
@@ -77,7 +77,7 @@ def test_what_was_validated_in_the_warm_up_counts_for_nothing_afterwards(
 ):
     """Neither for the best checkpoint, nor for the learning rate, nor for early stopping."""
     perplexities = {8: 2.0, 16: 1.5, 24: 9.0, 32: 8.0, 40: 7.0}
-    stock = Trainer.validate
+    stock = TranslationTask.validate
 
     def validate(self, *args, **kwargs):
         stats = stock(self, *args, **kwargs)
@@ -86,7 +86,7 @@ def test_what_was_validated_in_the_warm_up_counts_for_nothing_afterwards(
         stats.sums["soft_log_likelihood"] = (-stats.loss, stats.n_words)
         return stats
 
-    monkeypatch.setattr(Trainer, "validate", validate)
+    monkeypatch.setattr(TranslationTask, "validate", validate)
     assert (
         run(data, tmp_path, f"{flags} -decay_on_plateau 1 -early_stopping 1 -early_stopping_criteria ppl")
         == 0

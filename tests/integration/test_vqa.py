@@ -17,11 +17,13 @@ import torch
 from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
 from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
 from onmt_varattn.bin.vqa import train as vqa_train
+from onmt_varattn.training.checkpoints import saver as saving
+from onmt_varattn.training.engine import Engine
 from onmt_varattn.vqa import checkpoint
 from onmt_varattn.vqa.data.answers import accuracy
 from onmt_varattn.vqa.data.dataset import Data, Part, fixed_labels
 from onmt_varattn.vqa.evaluation import LABEL_SEED
-from onmt_varattn.vqa.trainer import Trainer
+from onmt_varattn.vqa.training import AnswerTask, Validation
 from tests.conftest import at_once, call
 from tests.scenes import SIZES, prepare
 
@@ -74,7 +76,7 @@ def content(prefix, step=30):
     return {
         **saved["model"],
         **moments,
-        "stream": saved["training"]["stream"],
+        "stream": saved["training"]["streams"][0],
     }
 
 
@@ -92,13 +94,13 @@ def metrics(prefix):
 def at_step(monkeypatch):
     """Do something when a step begins: `at_step(12, action)`."""
     actions = {}
-    stock = Trainer._step
+    stock = Engine._train_step
 
-    def step(self, batch):
-        actions.pop(self.optimizer.step + 1, lambda: None)()
-        return stock(self, batch)
+    def begin(self, step, *args):
+        actions.pop(step, lambda: None)()
+        return stock(self, step, *args)
 
-    monkeypatch.setattr(Trainer, "_step", step)
+    monkeypatch.setattr(Engine, "_train_step", begin)
     return actions.__setitem__
 
 
@@ -283,7 +285,7 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_
     at_step(24, kill)
     with pytest.raises(KilledError):
         vqa_train.main(f"-data {data} -save_model {parts} {SIZES} {RUN} {at_once(SAMPLED)}".split())
-    newest, second, *_ = checkpoint.saving.checkpoints_of(parts)
+    newest, second, *_ = saving.checkpoints_of(parts)
     os.truncate(f"{parts}_step_{newest}.pt", 1000)
     assert train(data, parts, f"{SAMPLED} -resume") == 0
     assert f"-resume: going on from {parts}_step_{second}.pt" in capsys.readouterr().err
@@ -323,14 +325,14 @@ def test_resuming_another_run_is_refused(data, tmp_path, capsys):
 
 
 def test_a_bad_step_is_left_out_and_counted(data, tmp_path, monkeypatch, capsys):
-    stock = Trainer._step
+    stock = AnswerTask.backward
 
-    def poisoned(self, batch):
-        if self.optimizer.step + 1 in (3, 4):
-            batch.features[0, 0, 0] = float("nan")
-        return stock(self, batch)
+    def poisoned(self, share, normalization):
+        if self.optimizer.training_step in (3, 4):
+            share.batch.features[0, 0, 0] = float("nan")
+        return stock(self, share, normalization)
 
-    monkeypatch.setattr(Trainer, "_step", poisoned)
+    monkeypatch.setattr(AnswerTask, "backward", poisoned)
     prefix = str(tmp_path / "m")
     assert train(data, prefix, run="-train_steps 6 -batch_size 16") == 0
     said = capsys.readouterr().err
@@ -351,19 +353,18 @@ def test_early_stopping_and_the_best_checkpoint(data, tmp_path):
     assert last < 60
     assert last == best + 4
     assert os.readlink(f"{prefix}_best.pt") == f"m_step_{best}.pt"
-    assert sorted(checkpoint.saving.checkpoints_of(prefix)) == sorted({best, last})
+    assert sorted(saving.checkpoints_of(prefix)) == sorted({best, last})
 
 
 def test_the_best_checkpoint_is_not_one_of_the_warm_up(data, tmp_path, monkeypatch):
     """Nor does the warm-up count for early stopping: its perplexity is another objective's."""
     nll = iter([1.0, 0.5, 4.0, 3.0, 3.5, 3.6])
-    stock = Trainer._validate
 
-    def validate(self, step):
-        self.validate = lambda: {"questions": 1, "nll": next(nll), "accuracy": 0.0}
-        return stock(self, step)
+    def validate(self):
+        value = next(nll)
+        return Validation({"questions": 1, "nll": value, "ppl": math.exp(value), "accuracy": 0.0})
 
-    monkeypatch.setattr(Trainer, "_validate", validate)
+    monkeypatch.setattr(AnswerTask, "validate", validate)
     prefix = str(tmp_path / "m")
     flags = "-attention hard -attention_warmup_steps 4 -early_stopping 2 -decay_on_plateau 2"
     run = "-train_steps 60 -valid_steps 2 -save_checkpoint_steps 2"
@@ -537,7 +538,7 @@ def test_a_run_is_replaced_only_if_that_is_asked_for(data, tmp_path, capsys):
     assert same(content(whole), content(prefix)) == []
     assert metrics(whole) == metrics(prefix)
     assert checkpoint.load(f"{prefix}_step_30.pt")["training"]["began"] == 2
-    steps = [sorted(checkpoint.saving.checkpoints_of(name)) for name in (whole, prefix)]
+    steps = [sorted(saving.checkpoints_of(name)) for name in (whole, prefix)]
     assert steps[0] == steps[1]
 
 
@@ -546,7 +547,7 @@ def test_the_run_that_began_last_is_resumed_whatever_the_clock_said(data, tmp_pa
     assert train(data, prefix, run="-train_steps 9") == 0
     found = checkpoint.load(f"{prefix}_step_9.pt")
     found["training"]["began"] = 4e9  # as version 0.1 wrote it, with a clock that was far ahead
-    checkpoint.saving.write(found, f"{prefix}_step_9.pt")
+    saving.write(found, f"{prefix}_step_9.pt")
     shutil.copy(f"{prefix}_step_9.pt", tmp_path / "kept")
     assert train(data, prefix, f"{SAMPLED} -overwrite", run="-train_steps 3") == 0
     shutil.copy(tmp_path / "kept", f"{prefix}_step_9.pt")

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.memory import keep_freed_memory
 
 PROGRAM = """
 import resource, sys, threading, torch
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def take():

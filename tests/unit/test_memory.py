@@ -5,13 +5,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from onmt_varattn.nmt.data.batches import Share
-from onmt_varattn.nmt.training.memory import accumulate, is_out_of_memory
+from onmt_varattn.nmt.data.batches import Share, lines_of
+from onmt_varattn.training.memory import accumulate, is_out_of_memory
 
 
 def share(*lines):
     examples = [SimpleNamespace(corpus="train", line=line, words=line) for line in lines]
     return Share(examples, examples, dataset=None)
+
+
+def describe(part):
+    return f"{len(part)} sentences (lines: {lines_of(part.examples)})"
 
 
 class Gradient:
@@ -37,13 +41,13 @@ class Gradient:
 
 def test_what_fits_is_done_at_once():
     gradient = Gradient(most=9)
-    done, left_out = accumulate([share(1, 2), share(3)], gradient.start, gradient.backward)
+    done, left_out = accumulate([share(1, 2), share(3)], gradient.start, gradient.backward, describe)
     assert (done, left_out, gradient.total, gradient.starts) == ([[1, 2], [3]], [], 6, 1)
 
 
 def test_a_share_is_halved_and_nothing_counts_twice(caplog):
     gradient = Gradient(most=2)
-    done, left_out = accumulate([share(9), share(1, 2, 3, 4)], gradient.start, gradient.backward)
+    done, left_out = accumulate([share(9), share(1, 2, 3, 4)], gradient.start, gradient.backward, describe)
     assert (done, left_out) == ([[9], [1, 3], [2, 4]], [])
     assert gradient.total == 9 + 1 + 2 + 3 + 4
     assert "Out of memory with 4 sentences (lines: train 1, 2, 3, 4): tried again in halves." in caplog.text
@@ -51,7 +55,7 @@ def test_a_share_is_halved_and_nothing_counts_twice(caplog):
 
 def test_a_half_that_does_not_fit_is_left_out_and_named(caplog):
     gradient = Gradient(most=9, never=[2])
-    done, left_out = accumulate([share(1, 2, 3, 4)], gradient.start, gradient.backward)
+    done, left_out = accumulate([share(1, 2, 3, 4)], gradient.start, gradient.backward, describe)
     assert done == [[1, 3]]
     assert gradient.total == 4
     assert [[example.line for example in part.examples] for part in left_out] == [[2, 4]]
@@ -60,7 +64,7 @@ def test_a_half_that_does_not_fit_is_left_out_and_named(caplog):
 
 def test_a_single_sentence_cannot_be_split(caplog):
     gradient = Gradient(most=9, never=[1])
-    done, left_out = accumulate([share(1)], gradient.start, gradient.backward)
+    done, left_out = accumulate([share(1)], gradient.start, gradient.backward, describe)
     assert done == []
     assert len(left_out) == 1
     assert gradient.total == 0
@@ -68,7 +72,7 @@ def test_a_single_sentence_cannot_be_split(caplog):
 
 
 def test_an_empty_share_adds_nothing():
-    assert accumulate([share()], lambda: None, lambda part: 1) == ([], [])
+    assert accumulate([share()], lambda: None, lambda part: 1, describe) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -96,4 +100,4 @@ def test_other_errors_go_through():
         raise RuntimeError("shapes")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        accumulate([share(1, 2)], lambda: None, broken)
+        accumulate([share(1, 2)], lambda: None, broken, describe)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from onmt_varattn.nmt.model import checkpoint
-from onmt_varattn.nmt.model.checkpoint import CheckpointSaver
 from onmt_varattn.nmt.training import resume
 from onmt_varattn.training.checkpoints import saver as saving
 from onmt_varattn.training.processes import World
@@ -24,7 +23,11 @@ class Optimiser:
 def saver(tmp_path):
     def build(keep=-1):
         model, opt = models.model()
-        return CheckpointSaver(str(tmp_path / "m"), model, opt, models.fields(), Optimiser(), keep)
+
+        def content(training):
+            return checkpoint.content(model, opt, models.fields(), Optimiser(), training)
+
+        return saving.Saver(str(tmp_path / "m"), content, keep)
 
     return build
 
@@ -164,14 +167,16 @@ def test_a_failed_save_is_reported_and_leaves_the_last_one(saver, tmp_path, monk
     assert best(tmp_path) == "m_step_10.pt"
 
 
-def test_an_averaged_model_is_saved_and_the_trained_one_stays(saver, tmp_path):
-    one = saver()
-    before = [parameter.detach().clone() for parameter in one.model.parameters()]
-    average = [torch.full_like(parameter, 2.0) for parameter in one.model.parameters()]
-    one.save(5, moving_average=average)
+def test_an_averaged_model_is_saved_and_the_trained_one_stays(tmp_path):
+    model, opt = models.model()
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    average = [torch.full_like(parameter, 2.0) for parameter in model.parameters()]
+    with checkpoint.with_parameters(model, average):
+        content = checkpoint.content(model, opt, models.fields(), Optimiser(), None)
+        saving.write(content, str(tmp_path / "m_step_5.pt"))
     saved = checkpoint.load(str(tmp_path / "m_step_5.pt"))
     assert all((value == 2).all() for value in saved["model"].values())
-    assert all(torch.equal(a, b) for a, b in zip(before, one.model.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
 def test_resume_finds_the_newest_whole_checkpoint(saver, tmp_path, caplog):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from onmt_varattn.training.randomness import model_stream, seed_of_rank, set_model_stream
+from onmt_varattn.training.checkpoints.streams import model_stream, seed_of_rank, set_model_stream
 from tests import models
 
 LENGTHS = ((5, 4), (4, 5), (3, 6), (2, 2))

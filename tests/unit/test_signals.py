@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 
-from onmt_varattn.training.signals import StopRequest
+from onmt_varattn.training.processes import StopRequest
 
 
 def test_a_signal_is_noted_and_handlers_come_back(capfd):

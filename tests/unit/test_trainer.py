@@ -1,15 +1,9 @@
 """The learning rate follows validation; a resumed run goes on where it stood."""
 
-import math
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from onmt_varattn.latent.estimators import Enum
-from onmt_varattn.latent.objectives import Marginal, Schedule, ScheduledObjective
-from onmt_varattn.nmt.training.loss import TrainingLoss
-from onmt_varattn.nmt.training.trainer import PlateauOptimizer, Trainer
+from onmt_varattn.nmt.training.optimizer import PlateauOptimizer
 from tests import models
 
 
@@ -23,7 +17,7 @@ def test_rate_halves_after_the_given_number_of_validations_without_progress():
     optim, _ = optimizer()
     rates = []
     for perplexity in [9, 8, 8.5, 8, 7.9, 8, 8, 8, 8]:
-        optim.report_validation(perplexity)
+        optim.plateau.report(perplexity)
         rates.append(optim.learning_rate())
     assert rates == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
 
@@ -31,7 +25,7 @@ def test_rate_halves_after_the_given_number_of_validations_without_progress():
 def test_the_rate_reaches_the_torch_optimiser():
     optim, _ = optimizer()
     for perplexity in [5, 6, 6]:
-        optim.report_validation(perplexity)
+        optim.plateau.report(perplexity)
     optim.step()
     assert [group["lr"] for group in optim._optimizer.param_groups] == [0.5]
 
@@ -49,7 +43,7 @@ def test_the_schedule_by_steps_is_off_with_it_and_on_without():
 def test_it_does_nothing_unless_asked():
     optim, _ = optimizer("-learning_rate 1")
     for perplexity in [5, 6, 6, 6, 6, 6]:
-        optim.report_validation(perplexity)
+        optim.plateau.report(perplexity)
     assert optim.learning_rate() == 1
     assert "plateau" not in optim.state_dict()
 
@@ -58,11 +52,11 @@ def test_it_does_nothing_unless_asked():
 def test_a_resumed_run_stands_where_it_stood(before):
     optim, opt = optimizer()
     for perplexity in before:
-        optim.report_validation(perplexity)
+        optim.plateau.report(perplexity)
     resumed, _ = optimizer(checkpoint={"optim": optim.state_dict(), "opt": opt})
     assert resumed.learning_rate() == optim.learning_rate()
     for o in (optim, resumed):
-        o.report_validation(6)
+        o.plateau.report(6)
     assert resumed.learning_rate() == optim.learning_rate() < 1
 
 
@@ -100,23 +94,3 @@ def test_a_fused_optimiser_goes_on_from_a_saved_one_and_leaves_no_mark_in_it():
     steps = [state["step"].item() for state in resumed._optimizer.state.values()]
     assert steps == [3, 3]
     assert not torch.equal(first.weight, whole.weight)
-
-
-def test_a_validation_of_the_warm_up_is_not_the_best_once_that_is_over():
-    """It is of another objective, however low its perplexity is."""
-    trainer, loss = object.__new__(Trainer), object.__new__(TrainingLoss)
-    objective = Marginal(Enum())
-    loss.attention = SimpleNamespace(scheduled=ScheduledObjective(objective, Schedule(warm_up_steps=20)))
-    trainer.train_loss, trainer.earlystopper, trainer.moving_average = loss, None, None
-    trainer.model, trainer.optim = SimpleNamespace(attention="marginal"), optimizer()[0]
-    trainer.world, trainer.best = SimpleNamespace(first=False), {"step": 0, "ppl": math.inf}
-    perplexities = {10: 3.0, 20: 2.0, 30: 6.0, 40: 5.0, 50: 5.5}
-    found = []
-    for step in range(1, 51):
-        loss.step = step
-        trainer._follow_warm_up(SimpleNamespace(watched=[0.0, 0.0]))
-        if step in perplexities:
-            stats = SimpleNamespace(ppl=lambda ppl=perplexities[step]: ppl, metrics=dict)
-            trainer.validate = lambda *args, stats=stats, **kwargs: stats
-            found.append((trainer._validate(None, step), trainer.best["step"]))
-    assert found == [(True, 10), (False, 0), (True, 30), (True, 40), (False, 40)]

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from argparse import Namespace
 from collections import Counter
 
 import numpy as np
@@ -13,10 +12,10 @@ import pytest
 import torch
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.training.optimizer import Optimizer, Plateau, StepDecay
 from onmt_varattn.vqa.data.batches import AHEAD, Batches, read_ahead
 from onmt_varattn.vqa.data.dataset import Data, fixed_labels
 from onmt_varattn.vqa.data.words import WordList, load_embeddings
-from onmt_varattn.vqa.optimizer import Optimizer
 from tests.conftest import ROOT
 from tests.scenes import prepare
 
@@ -152,26 +151,22 @@ def test_the_label_of_a_test_question_is_its_own_and_always_the_same(data):
     assert all((n, label) in possible for n, label in enumerate(first.tolist()) if label >= 0)
 
 
-def options(**changes):
-    values = {
-        "optim": "adam", "learning_rate": 0.1, "learning_rate_decay": 0.5, "start_decay_steps": 5, "decay_steps": 3,
-        "max_grad_norm": 0.0, "decay_on_plateau": 0,
-    }  # fmt: skip
-    return Namespace(**{**values, **changes})
+def optimizer_of(x, optim="adam", max_grad_norm=0.0, decay_on_plateau=0):
+    return Optimizer([x], optim, 0.1, max_grad_norm, StepDecay(5, 3, 0.5), Plateau(decay_on_plateau, 0.5))
 
 
 def test_the_rate_falls_as_openNMTs_does():  # noqa: N802
     from onmt.utils.optimizers import exponential_decay
 
-    optimizer = Optimizer([torch.zeros(2, requires_grad=True)], options())
+    optimizer = optimizer_of(torch.zeros(2, requires_grad=True))
     for step in range(1, 20):
         assert optimizer.learning_rate() == pytest.approx(0.1 * exponential_decay(step, 0.5, 3, 5))
-        optimizer.step += 1
+        optimizer.count_step()
 
 
 def test_the_rate_falls_on_a_plateau_instead():
-    optimizer = Optimizer([torch.zeros(2, requires_grad=True)], options(decay_on_plateau=2))
-    optimizer.step = 100
+    optimizer = optimizer_of(torch.zeros(2, requires_grad=True), decay_on_plateau=2)
+    optimizer.training_step = 101
     rates = []
     for perplexity in (5.0, 4.0, 4.5, 4.0, 3.0, 3.0, 3.5):
         optimizer.plateau.report(perplexity)
@@ -183,7 +178,7 @@ def test_the_rate_falls_on_a_plateau_instead():
 def test_an_optimizer_goes_on_where_it_was(optim):
     def run(steps, state=None, values=(1.0, -2.0)):
         x = torch.tensor(values, requires_grad=True)
-        optimizer = Optimizer([x], options(optim=optim, max_grad_norm=0.5))
+        optimizer = optimizer_of(x, optim, max_grad_norm=0.5)
         if state:
             optimizer.load_state_dict(state)
         for _ in range(steps):
@@ -198,11 +193,11 @@ def test_an_optimizer_goes_on_where_it_was(optim):
 
 def test_a_gradient_that_is_not_finite_changes_nothing():
     x = torch.tensor([1.0, 2.0], requires_grad=True)
-    optimizer = Optimizer([x], options())
+    optimizer = optimizer_of(x)
     x.grad = torch.tensor([float("nan"), 1.0])
     assert not optimizer.update()
     assert x.tolist() == [1.0, 2.0]
-    assert optimizer.step == 1
+    assert optimizer.training_step == 2
 
 
 WORDS = WordList(["cat", "dog", "new york", "unseen"])

@@ -11,7 +11,7 @@ from onmt_varattn.analysis.report import NATS, model_table, nats, number, signat
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.parsers import check_evaluation, evaluate_parser
 from onmt_varattn.nmt.plugin import register
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import to_json, write_result
 from onmt_varattn.utils.progress import progress

@@ -8,7 +8,7 @@ import torch
 
 from onmt_varattn.analysis.report import version
 from onmt_varattn.errors import require
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_output, to_json, write_result
 from onmt_varattn.utils.progress import progress

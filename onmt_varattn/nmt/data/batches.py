@@ -7,7 +7,7 @@ save and to start from, and a share of each batch for each process.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -19,9 +19,9 @@ from onmt.utils.logging import logger
 from torchtext.data import Batch, Dataset, Example
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.training.checkpoints.streams import data_stream, own_stream
 from onmt_varattn.training.checkpoints.trees import BrokenError, is_count, like
 from onmt_varattn.training.processes import World
-from onmt_varattn.training.randomness import data_stream, own_stream
 from onmt_varattn.utils.files import fingerprint
 
 
@@ -101,19 +101,39 @@ class _Adapter(DatasetAdapter):
 
 @dataclass(frozen=True)
 class Share:
-    """A process's share of a batch.
+    """The share of a batch that one process computes.
 
     Attributes:
-        examples: those of this process.
-        whole: those of all processes.
-        dataset: has the fields that make tensors of examples.
+        examples: examples of this process.
+        whole: examples of all processes.
+        dataset: dataset whose fields turn examples into tensors.
         device_id: OpenNMT's number of the device.
+        normalization: what the loss is divided by: "tokens" or "sents".
     """
 
     examples: list[Example]
     whole: list[Example]
     dataset: Dataset
     device_id: int = -1
+    normalization: str = "sents"
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @property
+    def whole_size(self) -> int:
+        """Number of sentence pairs of all processes."""
+        return len(self.whole)
+
+    @property
+    def amount(self) -> int:
+        """Contribution to the denominator of the loss."""
+        return amount(self.examples, self.normalization)
+
+    @property
+    def whole_amount(self) -> int:
+        """Contribution of all processes to the denominator of the loss."""
+        return amount(self.whole, self.normalization)
 
     def batch(self) -> Batch:
         """This process's examples as tensors."""
@@ -124,7 +144,7 @@ class Share:
     def halves(self) -> list["Share"]:
         """Two shares with half the examples each."""
         parts = (self.examples[::2], self.examples[1::2])
-        return [Share(part, self.whole, self.dataset, self.device_id) for part in parts]
+        return [replace(self, examples=part) for part in parts]
 
     def of_ranks(self, ranks: Iterable[int], size: int) -> list[Example]:
         """The examples of some processes."""
@@ -156,12 +176,19 @@ class TrainingData:
         world: the processes to share with.
         device_id: OpenNMT's number of the device.
         single_pass: end after all corpora are read once.
+        normalization: what the loss is divided by: "tokens" or "sents".
     """
 
     def __init__(
-        self, reader: DynamicDatasetIter, world: World, device_id: int = -1, single_pass: bool = False
+        self,
+        reader: DynamicDatasetIter,
+        world: World,
+        device_id: int = -1,
+        single_pass: bool = False,
+        normalization: str = "sents",
     ) -> None:
         self.reader, self.world, self.device_id = reader, world, device_id
+        self.normalization = normalization
         # Blank lines are counted and reported before training, and not again in every pass.
         level = "silent" if reader.skip_empty_level == "warning" else reader.skip_empty_level
         iterables = build_corpora_iters(
@@ -227,7 +254,8 @@ class TrainingData:
         for example in examples:
             words = example.tgt[0]
             example.words = len(words) + 1 - words.count(self._target.pad_token)
-        return Share(examples[self.world.rank :: self.world.size], examples, dataset, self.device_id)
+        own = examples[self.world.rank :: self.world.size]
+        return Share(own, examples, dataset, self.device_id, self.normalization)
 
     def _check_progress(self, since: dict[str, int]) -> None:
         """End a search for a usable pair that has been through all corpora."""

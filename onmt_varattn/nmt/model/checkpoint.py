@@ -18,7 +18,6 @@ from onmt_varattn.nmt.settings import check_ranges, saved_choices
 from onmt_varattn.nmt.text.processing import TextProcessing
 from onmt_varattn.nmt.train_from import forget_posterior
 from onmt_varattn.training import checkpoints
-from onmt_varattn.training.checkpoints import saver as saving
 from onmt_varattn.training.checkpoints.fitting import (
     check_sizes,
     mapping_of,
@@ -189,43 +188,33 @@ def write_for_opennmt(checkpoint: dict[str, Any], path: str) -> None:
         )
 
 
-class CheckpointSaver(saving.Saver):
-    """Takes the place of OpenNMT's model saver, with its arguments. Only the first process has one."""
+def content(
+    model: Any, model_opt: Any, fields: Any, optim: Any, training: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The content of a checkpoint.
 
-    def __init__(
-        self, base_path: str, model: Any, model_opt: Any, fields: Any, optim: Any, keep_checkpoint: int = -1
-    ) -> None:
-        super().__init__(base_path, keep_checkpoint)
-        self.model, self.model_opt, self.fields, self.optim = model, model_opt, fields, optim
-
-    def save(
-        self,
-        step: int,
-        moving_average: list[Tensor] | None = None,
-        training: dict[str, Any] | None = None,
-        best: int = 0,
-        lasting: bool = True,
-    ) -> bool:
-        """Save a checkpoint, with averages in the place of the parameters if there are any; see `keep`."""
-        with _parameters_of(self.model, moving_average):
-            return self.keep(step, self._content, training, best, lasting)
-
-    def _content(self, training: dict[str, Any]) -> dict[str, Any]:
-        state = self.model.state_dict()
-        return content_of(
-            {
-                "model": {name: value for name, value in state.items() if "generator" not in name},
-                "generator": self.model.generator.state_dict(),
-                "vocab": self.fields,
-                "opt": self.model_opt,
-                "optim": self.optim.state_dict(),
-                "training": training,
-            }
-        )
+    Args:
+        model: the model.
+        model_opt: its options.
+        fields: its fields.
+        optim: its optimiser.
+        training: state of the run.
+    """
+    state = model.state_dict()
+    return content_of(
+        {
+            "model": {name: value for name, value in state.items() if "generator" not in name},
+            "generator": model.generator.state_dict(),
+            "vocab": fields,
+            "opt": model_opt,
+            "optim": optim.state_dict(),
+            "training": training,
+        }
+    )
 
 
 @contextlib.contextmanager
-def _parameters_of(model: Any, values: list[Tensor] | None) -> Iterator[None]:
+def with_parameters(model: Any, values: list[Tensor] | None) -> Iterator[None]:
     """A model with other parameters inside the block."""
     if values is None:
         yield

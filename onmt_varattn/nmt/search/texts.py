@@ -20,7 +20,7 @@ from onmt_varattn.nmt.search.translator import Hypothesis, Translator
 from onmt_varattn.nmt.settings import check_translate
 from onmt_varattn.nmt.text.fit import SAMPLE, sides_of, warn_of_misfit
 from onmt_varattn.nmt.text.vocabulary import unknown_share
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils.cli import start_logging
 from onmt_varattn.utils.files import (
     atomic_write,

@@ -1,15 +1,11 @@
-"""What a run needs to go on as if it had never stopped, and where to find it."""
+"""Resuming a translation run: its newest checkpoint, and the options that it keeps."""
 
 import copy
-import platform
 import sys
 from collections.abc import Collection
-from importlib.metadata import version
 from typing import Any
 
 import onmt.opts
-import torch
-from onmt.utils.earlystopping import EarlyStopping, PatienceEnum
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import UserError, printable
@@ -17,65 +13,16 @@ from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.nmt.settings import OF_OBJECTIVE, saved_choices
 from onmt_varattn.training.checkpoints.options import typed
 from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good
-from onmt_varattn.training.checkpoints.trees import like
 from onmt_varattn.training.processes import World
 
 
-def versions() -> dict[str, str]:
-    """What a checkpoint was written with."""
-    import onmt_varattn
-
-    return {
-        "onmt_varattn": onmt_varattn.__version__,
-        "OpenNMT-py": version("OpenNMT-py"),
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
-
-
-def early_stopping_state(stopper: EarlyStopping | None) -> dict[str, Any] | None:
-    """How patient early stopping still is."""
-    if stopper is None:
-        return None
-    return {
-        "current": stopper.current_tolerance,
-        "stalled": stopper.stalled_tolerance,
-        "status": stopper.status.name,
-        "step": stopper.current_step_best,
-        "scores": {scorer.name: scorer.best_score for scorer in stopper.early_stopping_scorers},
-    }
-
-
-def set_early_stopping_state(stopper: EarlyStopping | None, state: dict[str, Any] | None) -> None:
-    """Be as patient as then; a run that asks for early stopping only now starts with all its patience."""
-    if stopper is None or state is None:
-        return
-    state = like(
-        state, {"current": 0, "stalled": 0, "status": "", "step": 0, "scores": None}, "early stopping"
-    )
-    stopper.current_tolerance, stopper.stalled_tolerance = state["current"], state["stalled"]
-    stopper.status, stopper.current_step_best = PatienceEnum[state["status"]], state["step"]
-    for scorer in stopper.early_stopping_scorers:
-        scorer.best_score = state["scores"].get(scorer.name, scorer.best_score)
-
-
-def forget_validations(stopper: EarlyStopping | None) -> None:
-    """Have all patience again, and compare later validations with each other alone."""
-    if stopper is None:
-        return
-    stopper.current_tolerance = stopper.stalled_tolerance = stopper.tolerance
-    stopper.status, stopper.current_step_best = PatienceEnum.IMPROVING, 0
-    for scorer in stopper.early_stopping_scorers:
-        scorer.best_score = type(scorer)().best_score
-
-
 def is_spokesman(opt: Any, world: World) -> bool:
-    """Whether this process is the one to tell the user; a launcher leaves it to the first of its own."""
+    """Whether this process prints messages to the user; a launcher leaves them to its first process."""
     return world.first and world.size == opt.world_size
 
 
 def find_checkpoint(opt: Any, world: World) -> bool:
-    """Have `-resume` stand for `-train_from` the newest whole checkpoint, the same in all processes.
+    """Set -train_from to the newest valid checkpoint of the run, the same in all processes.
 
     Returns:
         Whether there is one.
@@ -99,22 +46,22 @@ def find_checkpoint(opt: Any, world: World) -> bool:
 
 
 def keep_chosen(opt: Any, saved: dict[str, Any], given: Collection[str], filled: Collection[str]) -> set[str]:
-    """Have options that nobody gave be as they were when the run began, whatever their defaults are now.
+    """Set options that were not given to the values with which the run began.
 
-    A checkpoint's own options are those of the model that the run began from (`-train_from`), so what a run
-    was filled in with is saved apart. Version 0.1 filled in nothing: there OpenNMT-py's defaults held.
+    The options in a checkpoint are those of the model that the run began from (`-train_from`), so values that
+    were filled in are saved separately. Version 0.1 filled in nothing and used OpenNMT-py's defaults.
 
     Args:
-        opt: of this run, changed in place.
+        opt: options of this run, changed in place.
         saved: the checkpoint.
         given: names of the options that were given.
-        filled: names of those with a default that depends on the run.
+        filled: names of options whose default depends on the run.
 
     Returns:
         The names of all options that are filled in.
 
     Raises:
-        BrokenError: the checkpoint's are damaged.
+        BrokenError: the options in the checkpoint are damaged.
     """
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
@@ -131,7 +78,7 @@ def keep_chosen(opt: Any, saved: dict[str, Any], given: Collection[str], filled:
     return {*before} - {*given}
 
 
-# What may differ between two parts of one run without making it another run.
+# Options that may change when a run is resumed.
 _MAY_DIFFER = frozenset(
     (  # noqa: SIM905
         "config save_config train_from resume overwrite train_steps report_every log_file log_file_level "
@@ -141,24 +88,24 @@ _MAY_DIFFER = frozenset(
         "data preset"
     ).split()
 )
-# What the checkpoint's optimiser is made with.
+# Options of the optimiser.
 OPTIMISER = frozenset(
     (  # noqa: SIM905
         "optim learning_rate max_grad_norm adam_beta1 adam_beta2 adagrad_accumulator_init decay_method "
         "start_decay_steps decay_steps warmup_steps learning_rate_decay"
     ).split()
 )
-_DROPOUT = {"dropout", "attention_dropout", "dropout_steps"}  # the model is built with
+_DROPOUT = {"dropout", "attention_dropout", "dropout_steps"}  # part of the model
 
 
 def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -> None:
-    """Refuse to resume another model; name other options that are not as they were.
+    """Refuse to resume a run with other options for model or optimiser; print other changes.
 
     Args:
-        opt: what the run is to have. One that began from another model has its sizes from there.
-        saved: the checkpoint, with what it had.
-        path: of the checkpoint.
-        speak: name what is not as it was.
+        opt: options of this run. One that began from another model has its sizes from there.
+        saved: the checkpoint.
+        path: path of the checkpoint.
+        speak: whether to print changed options.
 
     Raises:
         UserError: an option that defines the model or its optimiser differs.
@@ -189,5 +136,5 @@ def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -
 
 
 def _typed(value: Any) -> str:
-    """An option's value as one types it."""
+    """The value of an option as typed on the command line."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import logging
 import math
 import random
@@ -12,9 +13,7 @@ from typing import Any
 import onmt.bin.train
 import onmt.train_single
 import torch
-from onmt.models import build_model_saver
 from onmt.trainer import build_trainer
-from onmt.utils.earlystopping import AccuracyScorer, PPLScorer
 from onmt.utils.logging import init_logger, logger
 from onmt.utils.misc import set_random_seed
 from onmt.utils.parse import ArgumentParser
@@ -23,22 +22,20 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.latent.objectives import ScheduledObjective
 from onmt_varattn.nmt.data.batches import TrainingData, ValidationData
 from onmt_varattn.nmt.data.files import steps_per_pass
-from onmt_varattn.nmt.model import checkpoint as checkpoints
 from onmt_varattn.nmt.presets import OF_MODEL
 from onmt_varattn.nmt.train_from import change_attention
 from onmt_varattn.nmt.training.optimizer import PlateauOptimizer
 from onmt_varattn.nmt.training.resume import OPTIMISER
-from onmt_varattn.nmt.training.statistics import ReportManager
-from onmt_varattn.nmt.training.trainer import Trainer
-from onmt_varattn.training.allocator import keep_freed_memory
+from onmt_varattn.nmt.training.task import TranslationTask
 from onmt_varattn.training.checkpoints import runs
 from onmt_varattn.training.checkpoints.fitting import count_not_finite, taken_from
-from onmt_varattn.training.checkpoints.saver import checkpoints_of, remove_remains, steps_of_run
-from onmt_varattn.training.health import Health
-from onmt_varattn.training.pace import Pace
+from onmt_varattn.training.checkpoints.saver import checkpoints_of
+from onmt_varattn.training.checkpoints.streams import seed_of_rank
+from onmt_varattn.training.engine import Engine
+from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.training.processes import World, alone
-from onmt_varattn.training.randomness import seed_of_rank
-from onmt_varattn.training.settings import as_typed
+from onmt_varattn.training.settings import RunSettings, as_typed
+from onmt_varattn.utils.settings import from_options
 
 
 def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = None) -> None:
@@ -76,29 +73,10 @@ def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = 
 
 
 def run(opt: Any, world: World, filled: Sequence[str] = ()) -> None:
-    """The run itself, in one process; `filled` are the names of options that nobody gave."""
-    checkpoint, fields, transforms = prepare(opt, world)
-    trainer, data, valid = build(opt, world, checkpoint, fields, transforms)
-    trainer.filled = {name: getattr(opt, name) for name in filled}
-    step = trainer.optim.training_step
-    steps = 0 if opt.single_pass else opt.train_steps
+    """The run itself, in one process; `filled` are the names of options that were not given."""
     if opt.single_pass and opt.train_steps:
         logger.warning("-single_pass: all corpora are read once, whatever -train_steps says.")
-    if _is_over(trainer, steps):
-        logger.info("Nothing is left to do: %d steps are trained already.", step - 1)
-        return
-    where = f"{world.size} processes" if world.size > 1 else "one process"
-    device = "the CPU" if world.device.type == "cpu" else str(world.device)
-    logger.info("Training from step %d in %s on %s", step, where, device)
-    if world.first:
-        per_pass, horizon = steps_per_pass(opt), max(0, opt.early_stopping) * opt.valid_steps
-        trainer.pace = Pace(steps, per_pass, horizon if valid is not None else 0)
-        if opt.attention:
-            automatic = opt.attention_warmup_steps == "auto"
-            trainer.health = Health(opt.attention, opt.attention_warmup or "soft", automatic)
-    trainer.train(data, steps, opt.save_checkpoint_steps, valid, opt.valid_steps)
-    if trainer.report_manager.tensorboard_writer is not None:
-        trainer.report_manager.tensorboard_writer.close()
+    build(opt, world, *prepare(opt, world), filled).train()
 
 
 def prepare(opt: Any, world: World) -> tuple[dict[str, Any] | None, dict[str, Any], Any]:
@@ -124,21 +102,26 @@ def start_logging(opt: Any, world: World) -> None:
 
 
 def build(
-    opt: Any, world: World, checkpoint: dict[str, Any] | None, fields: dict[str, Any], transforms: Any
-) -> tuple[Trainer, TrainingData, ValidationData | None]:
-    """The trainer and its data, where the checkpoint left them if the run is resumed."""
+    opt: Any,
+    world: World,
+    checkpoint: dict[str, Any] | None,
+    fields: dict[str, Any],
+    transforms: Any,
+    filled: Sequence[str] = (),
+) -> Engine:
+    """The engine, at the state of the checkpoint if the run is resumed."""
     device_id = -1 if world.device.type == "cpu" else torch.cuda.current_device()
     onmt.train_single.configure_process(opt, device_id)
-    if not world.first:  # nobody else writes
+    if not world.first:  # only the first process writes
         opt = copy.copy(opt)
-        opt.tensorboard, opt.metrics_file = False, "none"
+        opt.tensorboard = False
     with taken_from(opt.train_from, "a model") if checkpoint is not None else contextlib.nullcontext():
         model_opt = onmt.train_single._get_model_opts(opt, checkpoint)
         if checkpoint is not None:
             take_texts(model_opt, opt, checkpoint["texts"])
             if opt.attention:
                 change_attention(model_opt, opt)
-            if opt.reset_optim in ("all", "keep_states"):  # then the optimiser is this run's
+            if opt.reset_optim in ("all", "keep_states"):  # then the optimiser has the options of this run
                 for name in OPTIMISER:
                     setattr(model_opt, name, getattr(opt, name))
         model = onmt.train_single.build_model(model_opt, opt, fields, checkpoint)
@@ -147,38 +130,41 @@ def build(
         logger.warning("%s: %d of its parameters are not finite numbers.", opt.train_from, count)
     model.count_parameters(log=logger.info)
     world.equalise([*model.parameters(), *model.buffers()])
-    saver = build_model_saver(model_opt, opt, model, fields, optim) if world.first else None
-    trainer = build_trainer(opt, device_id, model, fields, optim, model_saver=saver)
-    trainer.world, trainer.bad_steps_limit = world, opt.bad_steps_limit
-    trainer.gpu_rank = device_id  # where metrics translate
-    trainer.validates_alone = bool(opt.valid_metrics)
-    if trainer.earlystopper is not None and opt.early_stopping_criteria is None:
-        # OpenNMT's are made once and for all runs of a process.
-        trainer.earlystopper.early_stopping_scorers = [PPLScorer(), AccuracyScorer()]
+    settings = run_settings(opt)
+    task: TranslationTask = build_trainer(opt, device_id, model, fields, optim)
+    task.world, task.saved, task.train_steps = world, (model_opt, fields), settings.train_steps
+    task.gpu_rank = device_id  # of metrics that need translations
+    task.filled = {name: getattr(opt, name) for name in filled}
+    task.steps_per_pass = steps_per_pass(opt) if world.first else 0
+    criteria = sorted(set(opt.early_stopping_criteria or ["ppl", "accuracy"]), reverse=True)
+    task.criteria = [{"accuracy": "acc"}.get(name, name) for name in criteria]
     reader = onmt.train_single._build_train_iter(opt, fields, transforms)
-    data = TrainingData(reader, world, device_id, opt.single_pass)
+    task.data = TrainingData(reader, world, device_id, opt.single_pass, opt.normalization)
+    task.validates_alone = bool(opt.valid_metrics)
+    batches = onmt.train_single._build_valid_iter(opt, fields, transforms)
+    task.validates = batches is not None
+    if batches is not None:
+        task.valid = ValidationData(batches, World() if task.validates_alone else world, device_id)
+    engine = Engine(task, settings, world, task.report_manager.tensorboard_writer)
     if not world.first:
         torch.manual_seed(seed_of_rank(opt.seed, world.rank))
     resumed = opt.resume and opt.train_from in checkpoints_of(opt.save_model).values()
-    stood = checkpoint.get("training") if resumed and checkpoint is not None else None
-    if stood is not None:
-        with taken_from(opt.train_from, "the state of training"):
-            trainer.load_state_dict(stood, data)
-    if stood is None and checkpoint is not None and opt.attention:
-        begin_from(trainer.train_loss.scheduled, model, opt, checkpoint, optim.training_step - 1)
-    if saver is not None:
-        remove_remains(opt.save_model)
-        if stood is not None:
-            steps = steps_of_run(opt.save_model, trainer.began, optim.training_step - 1, checkpoints.load)
-            saver.go_on(steps, int(trainer.best["step"]), stood.get("passing"))
-        else:
-            trainer.began = runs.begin(opt, saver, checkpoints.load)
-        if isinstance(trainer.report_manager, ReportManager) and trainer.report_manager.file:
-            trainer.report_manager.file.begin(optim.training_step, stood is not None)
-    batches = onmt.train_single._build_valid_iter(opt, fields, transforms)
-    shared_by = World() if trainer.validates_alone else world
-    valid = ValidationData(batches, shared_by, device_id) if batches is not None else None
-    return trainer, data, valid
+    state = checkpoint.get("training") if resumed and checkpoint is not None else None
+    if state is None and checkpoint is not None and task.scheduled is not None:
+        begin_from(task.scheduled, model, opt, checkpoint, optim.training_step - 1)
+    with taken_from(opt.train_from, "the state of training") if state else contextlib.nullcontext():
+        engine.begin(state, opt.train_from or "")
+    return engine
+
+
+def run_settings(opt: Any) -> RunSettings:
+    """The settings of the engine."""
+    default = f"{opt.save_model}.metrics.jsonl"
+    return dataclasses.replace(
+        from_options(RunSettings, opt),
+        train_steps=0 if opt.single_pass else opt.train_steps,
+        metrics_file=(opt.metrics_file or default) if opt.attention else None,
+    )
 
 
 def begin_from(
@@ -236,8 +222,3 @@ def take_texts(model_opt: Any, opt: Any, saved: dict[str, Any]) -> None:
     directory, dated = opt.tensorboard_log_dir, saved.get("tensorboard_log_dir_dated")
     if type(dated) is str and re.fullmatch(re.escape(directory) + r"/\w{3}-\d\d_\d\d-\d\d-\d\d", dated):
         opt.tensorboard_log_dir_dated = model_opt.tensorboard_log_dir_dated = dated
-
-
-def _is_over(trainer: Trainer, steps: int) -> bool:
-    stopped = trainer.earlystopper is not None and trainer.earlystopper.has_stopped()
-    return stopped or 0 < steps < trainer.optim.training_step

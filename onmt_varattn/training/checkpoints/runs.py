@@ -1,9 +1,9 @@
-"""One run under one -save_model: what it may not write over, and that nobody else writes there."""
+"""One run per -save_model: no other run writes there, and no checkpoint is overwritten unasked."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.training.checkpoints.saver import Load, Saver, checkpoints_of, next_number
@@ -11,22 +11,35 @@ from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.locking import only_one
 
 
-def check_place(opt: Any) -> None:
-    """Refuse, before the long work, a -save_model that cannot be written or has an earlier run's checkpoints.
+class Place(Protocol):
+    """The settings of a run that say where it writes."""
+
+    @property
+    def save_model(self) -> str: ...  # noqa: D102
+    @property
+    def train_steps(self) -> int: ...  # noqa: D102
+    @property
+    def resume(self) -> bool: ...  # noqa: D102
+    @property
+    def overwrite(self) -> bool: ...  # noqa: D102
+
+
+def check_place(place: Place) -> None:
+    """Refuse a -save_model that cannot be written, or that has checkpoints of an earlier run.
 
     Raises:
-        UserError: so it is, and neither -resume nor -overwrite is given.
+        UserError: neither -resume nor -overwrite is given.
     """
-    check_writable(f"{opt.save_model}_step_1.pt")
-    check_writable(f"{opt.save_model}_step_{max(opt.train_steps, 10**9)}.pt")  # no name will be longer
-    if opt.resume and opt.overwrite:
+    check_writable(f"{place.save_model}_step_1.pt")
+    check_writable(f"{place.save_model}_step_{max(place.train_steps, 10**9)}.pt")  # no name will be longer
+    if place.resume and place.overwrite:
         raise UserError("-resume goes on with a run and -overwrite replaces it; give one of them")
-    refuse_earlier(opt)
+    refuse_earlier(place)
 
 
-def refuse_earlier(opt: Any) -> None:
-    """Refuse to write over checkpoints that the user has not given up."""
-    if (there := checkpoints_of(opt.save_model)) and not (opt.resume or opt.overwrite):
+def refuse_earlier(place: Place) -> None:
+    """Refuse to overwrite checkpoints of an earlier run unless -resume or -overwrite is given."""
+    if (there := checkpoints_of(place.save_model)) and not (place.resume or place.overwrite):
         newest = next(iter(there.values()))
         raise UserError(
             f"{newest} exists; use -resume to go on with its run, -overwrite to replace it, "
@@ -36,10 +49,10 @@ def refuse_earlier(opt: Any) -> None:
 
 @contextmanager
 def alone_at(save_model: str) -> Iterator[None]:
-    """Be the only run that writes to a -save_model.
+    """Lock a -save_model for this run.
 
     Raises:
-        UserError: another run is there.
+        UserError: another run has locked it.
     """
     directory, name = os.path.split(os.path.abspath(save_model))
     busy = f"-save_model {save_model}: another run is writing there; wait for it, or take another name"
@@ -47,19 +60,20 @@ def alone_at(save_model: str) -> Iterator[None]:
         yield
 
 
-def begin(opt: Any, saver: Saver, load: Load) -> int:
-    """Begin a new run: checkpoints of an earlier one go once it has one of its own; returns its number.
-
-    The checkpoint that -train_from names is kept, whosoever it is.
+def begin(place: Place, saver: Saver, load: Load, origin: str = "") -> int:
+    """Begin a new run; with -overwrite, an earlier run is removed once the new one has a checkpoint.
 
     Args:
-        opt: options, with -save_model.
-        saver: of the new run.
+        place: where the run writes.
+        saver: saver of the new run.
         load: reads a checkpoint.
+        origin: checkpoint that the run starts from (-train_from), which is kept in any case.
+
+    Returns:
+        The number of the run.
     """
-    origin = os.path.realpath(getattr(opt, "train_from", None) or "")
-    refuse_earlier(opt)  # another run may have ended since this was checked first
-    earlier = checkpoints_of(opt.save_model).values()
-    if opt.overwrite:
-        saver.replace([path for path in earlier if os.path.realpath(path) != origin])
-    return next_number(opt.save_model, load)
+    refuse_earlier(place)  # another run may have ended since the first check
+    if place.overwrite:
+        earlier, kept = checkpoints_of(place.save_model).values(), os.path.realpath(origin)
+        saver.replace([path for path in earlier if os.path.realpath(path) != kept])
+    return next_number(place.save_model, load)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which are kept, which is the best, and where a run goes on."""
+"""The checkpoints of a run: which are kept, which one is the best, and which one a run resumes from."""
 
 import contextlib
 import glob
@@ -15,19 +15,25 @@ from onmt_varattn.utils.files import TEMPORARY, temporary_start
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
 Load = Callable[[str, bool], dict[str, Any]]
-"""From a path, and whether parameters are to be read only when they are used, to a checkpoint."""
+"""Reads a checkpoint, given its path and whether to leave the data of tensors unread."""
 
 
 class Saver:
-    """Whole checkpoints or none, and a link to the best one.
+    """Writes checkpoints atomically, with a link to the best one.
 
     Args:
-        base_path: what files are named after: BASE_step_N.pt, BASE_best.pt.
-        keep_checkpoint: how many of the last ones to keep; -1 for all, 0 for none.
+        base_path: prefix of the files: BASE_step_N.pt, BASE_best.pt.
+        content: makes the content of a checkpoint, given the state of the run.
+        keep_checkpoint: number of the last checkpoints to keep; -1: all, 0: none is written.
     """
 
-    def __init__(self, base_path: str, keep_checkpoint: int = -1) -> None:
-        self.base_path, self.keep_checkpoint = base_path, keep_checkpoint
+    def __init__(
+        self,
+        base_path: str,
+        content: Callable[[dict[str, Any]], dict[str, Any]],
+        keep_checkpoint: int = -1,
+    ) -> None:
+        self.base_path, self.content, self.keep_checkpoint = base_path, content, keep_checkpoint
         self.last_saved_step: int | None = None
         self._kept: list[int] = []  # steps whose checkpoints count for -keep_checkpoint, oldest first
         self._passing: int | None = None  # kept as the best one only
@@ -35,20 +41,20 @@ class Saver:
         self._replaced: list[str] = []  # an earlier run's checkpoints, to be removed
 
     def replace(self, paths: Sequence[str]) -> None:
-        """Have a new run take the place of an earlier one, whose files go once one of its own is there.
+        """Replace an earlier run: its files are removed after the first checkpoint of the new run.
 
         Args:
-            paths: the earlier run's checkpoints.
+            paths: checkpoints of the earlier run.
         """
         self._replaced = list(paths)
 
     def go_on(self, steps: Sequence[int], best: int, passing: int | None = None) -> None:
-        """Know the checkpoints of a run that is resumed.
+        """Take over the checkpoints of a run that is resumed.
 
         Args:
-            steps: those that are there, up to the one it is resumed from.
+            steps: steps with a checkpoint, up to the one that the run resumes from.
             best: the step with the best validation.
-            passing: the step that was saved for no other reason.
+            passing: the step that was saved only because it was the best.
         """
         if best in steps:
             self._link(best)
@@ -59,25 +65,19 @@ class Saver:
         self._kept = sorted(set(steps) - {self._passing})
         self.last_saved_step = max(steps, default=None)
 
-    def keep(
-        self,
-        step: int,
-        content: Callable[[dict[str, Any]], dict[str, Any]],
-        training: dict[str, Any] | None = None,
-        best: int = 0,
-        lasting: bool = True,
+    def save(
+        self, step: int, training: dict[str, Any] | None = None, best: int = 0, lasting: bool = True
     ) -> bool:
-        """Save a checkpoint; if that cannot be done, say so and leave what is there.
+        """Save a checkpoint; a failure is logged, and existing files stay as they are.
 
         Args:
-            step: the step that was finished.
-            content: makes the checkpoint, given where training stands.
-            training: where that is.
+            step: the last finished step.
+            training: state of the run.
             best: the step with the best validation so far.
-            lasting: keep it, as -keep_checkpoint says, even if a better one comes.
+            lasting: keep the checkpoint, as -keep_checkpoint says, even if a better one follows.
 
         Returns:
-            Whether it is saved.
+            Whether it was saved.
         """
         if self.keep_checkpoint == 0 or step == self.last_saved_step:
             return True
@@ -85,7 +85,7 @@ class Saver:
         passing = (self._passing if self._passing == best else None) if lasting else step
         logger.info("Saving checkpoint %s", path)
         try:
-            write(content({**(training or {}), "passing": passing}), path)
+            write(self.content({**(training or {}), "passing": passing}), path)
         except (OSError, RuntimeError) as error:  # of the disk, or of the device that the tensors are on
             logger.error("%s: cannot be saved (%s); training goes on and tries again", path, _reason(error))
             return False
@@ -104,7 +104,7 @@ class Saver:
         return f"{self.base_path}_best.pt"
 
     def _link(self, step: int) -> None:
-        """Have the best checkpoint's name stand for this one."""
+        """Link the name of the best checkpoint to this one."""
         self._best = step
         try:
             link(self._path(step), self._best_path)
@@ -112,7 +112,7 @@ class Saver:
             logger.warning("%s: cannot be linked to step %d: %s", self._best_path, step, error.strerror)
 
     def _forget(self, step: int, lasting: bool) -> None:
-        """Remove checkpoints that are no longer to be kept; never the best one, nor this one."""
+        """Remove checkpoints that are no longer kept; never the best one, nor this one."""
         if self._passing is not None and self._best != self._passing:
             _remove(self._path(self._passing))
             self._passing = None
@@ -128,7 +128,7 @@ class Saver:
                 _remove(self._path(oldest))
 
     def _remove_replaced(self, saved: str) -> None:
-        """Remove an earlier run's checkpoints, but for the one that the saved one took the place of."""
+        """Remove the checkpoints of an earlier run, except one that was just overwritten."""
         replaced, self._replaced = self._replaced, []
         try:
             for path in replaced:
@@ -141,7 +141,7 @@ class Saver:
 
 
 def _reason(error: BaseException) -> str:
-    """What the system said, wherever in a chain of exceptions it said it."""
+    """The message of the system, from anywhere in a chain of exceptions."""
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, OSError) and link.strerror:
@@ -151,7 +151,7 @@ def _reason(error: BaseException) -> str:
 
 
 def link(path: str, name: str) -> None:
-    """Have a name stand for a file in the same directory; the name is there at every moment."""
+    """Link a name to a file in the same directory; the name exists at every moment."""
     temporary = f"{name}.new"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
@@ -165,7 +165,7 @@ def _remove(path: str) -> None:
 
 
 def checkpoints_of(prefix: str) -> dict[int, str]:
-    """The checkpoints that a run with this -save_model left, by step, the newest first."""
+    """The checkpoints with this prefix, by step, the newest first."""
     found = {}
     for path in glob.glob(f"{glob.escape(prefix)}_step_*.pt"):
         match = re.fullmatch(r"(\d+)\.pt", path[len(prefix) + len("_step_") :])
@@ -175,14 +175,14 @@ def checkpoints_of(prefix: str) -> dict[int, str]:
 
 
 Run = tuple[int, float]
-"""Which run a checkpoint is of; later runs with the same -save_model compare as greater."""
+"""The run that a checkpoint belongs to; later runs with the same -save_model compare as greater."""
 
 
 def run_of(beginning: object) -> Run | None:
-    """The run that a checkpoint's "began" stands for; None if it stands for none.
+    """The run that the value "began" of a checkpoint means; None if it is not valid.
 
     It is the number of the run among those with the same -save_model. In version 0.1 it was a time (a
-    float), which goes wrong with the clock: such runs count as earlier than all that have a number.
+    float), which depends on the clock: such runs count as earlier than all runs with a number.
     """
     if isinstance(beginning, float) and beginning > 0:
         return (0, beginning)
@@ -197,7 +197,7 @@ def _run_in(checkpoint: dict[str, Any]) -> Run | None:
 
 
 def began(path: str, load: Load) -> Run | None:
-    """The run of a checkpoint; None if it cannot be read or does not say where training stood."""
+    """The run of a checkpoint; None if it cannot be read or has no state of training."""
     try:
         run = _run_in(load(path, True))
     except UserError as error:
@@ -209,7 +209,7 @@ def began(path: str, load: Load) -> Run | None:
 
 
 def next_number(prefix: str, load: Load) -> int:
-    """The number of a new run: one more than those that have left checkpoints under this -save_model."""
+    """The number of a new run: one more than the largest among the checkpoints with this prefix."""
     numbers = [0]
     for path in checkpoints_of(prefix).values():
         with contextlib.suppress(UserError):
@@ -219,9 +219,9 @@ def next_number(prefix: str, load: Load) -> int:
 
 
 def newest_good(prefix: str, load: Load) -> int:
-    """The step of the newest whole checkpoint of the run that began last; 0 if there is none.
+    """The step of the newest valid checkpoint of the latest run; 0 if there is none.
 
-    An earlier run with the same -save_model may have left checkpoints of more steps.
+    An earlier run with the same -save_model may have left checkpoints with larger steps.
     """
     found = [
         (run, step, path)
@@ -239,13 +239,13 @@ def newest_good(prefix: str, load: Load) -> int:
 
 
 def steps_of_run(prefix: str, beginning: float, last: int, load: Load) -> list[int]:
-    """The steps up to the last one that a run has left checkpoints of."""
+    """The steps, up to the last one, that have a checkpoint of a run."""
     found = checkpoints_of(prefix).items()
     return [step for step, path in found if step <= last and began(path, load) == run_of(beginning)]
 
 
 def remove_remains(prefix: str) -> None:
-    """Remove what a run that was killed while saving left half-written."""
+    """Remove the incomplete files of a run that was killed while saving."""
     directory, name = os.path.split(os.path.abspath(prefix))
     of_version_0_1 = f".{glob.escape(name)}_step_*.pt.*"
     for start in (f"{temporary_start(f'{name}_step_0.pt')}*", of_version_0_1):

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from onmt_varattn.training.processes import World
 from onmt_varattn.vqa.data.dataset import Batch, Part
 
 AHEAD = 3  # number of batches read ahead
@@ -49,33 +50,41 @@ def read_ahead(
 
 
 class Batches:
-    """All labelled questions, shuffled in each epoch, with labels drawn anew.
+    """All labelled questions in a new order in each epoch, each with a newly drawn label.
 
-    The batch of a step depends on seed and step only, so that training can resume at any step.
+    The batch of a step depends on the seed and the number of the step alone, so that a run can continue
+    from any step. Several processes have batches that are as many times as large, and each computes every
+    `world.size`-th question.
 
     Args:
-        part: training questions.
-        size: questions per batch; the last batch of an epoch may be smaller.
-        seed: random seed of order and labels.
+        part: the training data.
+        size: questions per batch and process; the last batch of an epoch may have fewer.
+        seed: seed of order and labels.
+        world: the processes that train together.
     """
 
-    def __init__(self, part: Part, size: int, seed: int) -> None:
-        self.part, self.size, self.seed = part, size, seed
-        self.an_epoch = -(-len(part.labelled) // size)  # batches per epoch
+    def __init__(self, part: Part, size: int, seed: int, world: World | None = None) -> None:
+        self.world = world or World()
+        self.part, self.size, self.seed = part, size * self.world.size, seed
+        size = self.size
+        self.an_epoch = -(-len(part.labelled) // size)  # batches
         self._order = lru_cache(maxsize=2)(self._order_of)
 
     def epoch(self, step: int) -> int:
-        """The epoch of a step; both are counted from 1."""
+        """The epoch of a step, both counted from 1."""
         return (step - 1) // self.an_epoch + 1
 
     def indices(self, step: int) -> np.ndarray:
-        """Indices of the questions of a step."""
+        """The indices of the questions of a step, of all processes."""
         place = (step - 1) % self.an_epoch
         return self._order(self.epoch(step))[place * self.size : (place + 1) * self.size]
 
     def batch(self, step: int) -> Batch:
-        """The batch of a step, with labels."""
-        return self.part.batch(self.indices(step), np.random.default_rng([self.seed, 1, step]))
+        """The questions of a step that this process computes, with labels."""
+        indices, share = self.indices(step), (self.world.rank, self.world.size)
+        if len(indices) <= self.world.rank:  # the end of an epoch, with fewer questions than processes
+            return self.part.batch(indices[:1]).rows([])
+        return self.part.batch(indices, np.random.default_rng([self.seed, 1, step]), share)
 
     def _order_of(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(self.part.labelled)

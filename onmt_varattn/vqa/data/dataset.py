@@ -81,6 +81,11 @@ class Batch:
         """The batch on a device; copies from pinned memory are asynchronous."""
         return self._moved(lambda tensor: tensor.to(device, non_blocking=True))
 
+    def rows(self, rows: list[int]) -> "Batch":
+        """Some of the questions."""
+        part = self._moved(lambda tensor: tensor[rows])
+        return dataclasses.replace(part, index=[self.index[row] for row in rows], lengths=self.lengths[rows])
+
     def pinned(self) -> "Batch":
         """The batch in pinned memory."""
         return self._moved(Tensor.pin_memory)
@@ -118,13 +123,24 @@ class Part:
         return len(self.columns.question)
 
     def batch(
-        self, indices: Sequence[int] | np.ndarray, generator: np.random.Generator | None = None
+        self,
+        indices: Sequence[int] | np.ndarray,
+        generator: np.random.Generator | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> Batch:
-        """Questions in the given order, with labels drawn in proportion to votes; no generator, no labels."""
+        """Questions in the given order, with labels drawn in proportion to votes.
+
+        Args:
+            indices: indices of the questions.
+            generator: draws the labels; None: no labels.
+            share: (r, n): only every n-th question from the r-th on, with the labels of the whole batch.
+        """
         index = np.asarray(indices, dtype=np.int64)
         gold = np.full(len(index), NO_LABEL)
         if generator is not None:
             gold = self.labels_at(index, generator.integers(0, np.maximum(self.votes[index], 1)))
+        first, step = share
+        index, gold = index[first::step], gold[first::step]
         features, padding = self._store.batch(self.columns.row[index].tolist())
         return Batch(
             index.tolist(),
