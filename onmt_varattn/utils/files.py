@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import IO, Any
 
 from onmt_varattn.errors import FailedError, UserError
@@ -139,93 +140,91 @@ def check_output(option: str, path: str | None, inputs: Iterable[tuple[str, str 
             raise UserError(f"-{option} {path} is -{other} and would be written over")
 
 
-def write_result(path: str, content: str | bytes) -> None:
-    """Write the result of long work; if `path` cannot be written, save it elsewhere.
+def atomic_write_all(writers: Mapping[str, Callable[[IO[bytes]], Any]]) -> None:
+    """Write several files; none is replaced before all are complete and on disk.
 
-    The alternative is a file in the directory for temporary files or, for text, standard error.
+    They are written and replaced in the given order, so that a process that sees the last one can rely on
+    the others.
+
+    Args:
+        writers: functions that write the content to the opened file, by path.
 
     Raises:
-        FailedError: `path` could not be written; the message names where the content is instead.
+        OSError: a file cannot be written; its `filename` is the path.
     """
+    path = ""
     try:
-        with atomic_write(path, "w" if isinstance(content, str) else "wb") as file:
-            file.write(content)
+        with contextlib.ExitStack() as stack:  # closes the file opened last first
+            files = {name: stack.enter_context(atomic_write(name, "wb")) for name in reversed([*writers])}
+            for path, write in writers.items():
+                write(files[path])
+                files[path].flush()
+                os.fsync(files[path].fileno())
     except OSError as error:
-        raise FailedError(
-            f"{path}: cannot be written: {error.strerror}; {_saved_elsewhere(path, content)}"
-        ) from None
+        error.filename = path
+        raise
 
 
-def _saved_elsewhere(path: str, content: str | bytes) -> str:
-    """Save content that could not be written to `path`; returns a clause that says where."""
-    try:
-        place = os.path.join(_new_directory(), _short(path))
-        with atomic_write(place, "w" if isinstance(content, str) else "wb") as file:
-            file.write(content)
-    except OSError:
-        if isinstance(content, bytes):
-            return "neither can a temporary file: the content is lost"
-        sys.stderr.write(content)
-        return "neither can a temporary file: the content is printed above"
-    return f"the content is saved in {place}"
+def write_result(path: str, content: str | bytes) -> None:
+    """Write the result of long work to a file; see `write_results`."""
+    write_results({path: content})
 
 
-def _new_directory() -> str:
-    """A new directory for temporary files, accessible to this user only."""
-    return tempfile.mkdtemp(prefix="onmt_varattn_")
+def write_results(contents: Mapping[str, str | bytes]) -> None:
+    """Write the results of long work to files of one directory; if one cannot be written, save all elsewhere.
 
-
-def _short(path: str) -> str:
-    """The name of a file, shortened in the middle, in case its length was the reason for the failure."""
-    name = os.path.basename(path)
-    return name if len(os.fsencode(name)) <= 100 else f"{name[:20]}...{name[-20:]}"
-
-
-def atomic_write_all(contents: dict[str, str]) -> None:
-    """Write several files of one directory, which is created if missing, completely or not at all.
-
-    All are on disk under temporary names before the first is replaced. They are replaced in the given
-    order, so that a process that sees the last one can rely on the others. If one cannot be written, all
-    are saved in a directory for temporary files.
+    The alternative is the directory for temporary files or, for a single text, standard error. Missing
+    directories are created; after a failure they are removed.
 
     Raises:
-        FailedError: a file cannot be written; the message names where all of them are instead.
-        UserError: they cannot be written elsewhere either.
+        FailedError: a file could not be written; the message names where the content is instead.
     """
-    path = next(iter(contents))
-    directory = os.path.dirname(os.path.abspath(path))
+    encoded = {path: text if isinstance(text, bytes) else text.encode() for path, text in contents.items()}
+    directory = os.path.dirname(os.path.abspath(next(iter(contents))))
     missing = []
     while not os.path.lexists(directory):
         missing.append(directory)
         directory = os.path.dirname(directory)
     try:
-        for directory in reversed(missing):
-            os.mkdir(directory)
-        with contextlib.ExitStack() as stack:  # closes the file opened last first
-            for path, content in reversed(contents.items()):
-                file = stack.enter_context(atomic_write(path))
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        atomic_write_all({path: partial(_write, content) for path, content in encoded.items()})
+        return
     except BaseException as error:
         for directory in missing:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
         if not isinstance(error, OSError):
             raise
-        failed = f"{path}: cannot be written: {error.strerror}"
-    else:
-        return
+        failed = f"{error.filename}: cannot be written: {error.strerror}"
+    raise FailedError(f"{failed}; {_save_elsewhere(encoded, contents)}")
+
+
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)
+
+
+def _save_elsewhere(encoded: Mapping[str, bytes], contents: Mapping[str, str | bytes]) -> str:
+    """Save contents that could not be written; returns a clause that says where."""
     place = ""
     try:
-        place = _new_directory()
-        for path, content in contents.items():
-            with atomic_write(os.path.join(place, _short(path))) as file:
+        place = tempfile.mkdtemp(prefix="onmt_varattn_")
+        names = {path: os.path.join(place, _short(path)) for path in encoded}
+        for path, content in encoded.items():
+            with atomic_write(names[path], "wb") as file:
                 file.write(content)
     except OSError:
         shutil.rmtree(place, ignore_errors=True)
-        raise UserError(failed) from None
-    raise FailedError(f"{failed}; all content is saved in {place}")
+        (only, *others) = contents.values()
+        if others or isinstance(only, bytes):
+            return "neither can a temporary file: the content is lost"
+        sys.stderr.write(only)
+        return "neither can a temporary file: the content is printed above"
+    return f"the content is saved in {place if len(names) > 1 else names[path]}"
+
+
+def _short(path: str) -> str:
+    """The name of a file, shortened in the middle, in case its length was the reason for the failure."""
+    name = os.path.basename(path)
+    return name if len(os.fsencode(name)) <= 100 else f"{name[:20]}...{name[-20:]}"
 
 
 def fingerprint(path: str) -> str:

@@ -119,7 +119,7 @@ def test_a_preprocessed_corpus_is_saved_elsewhere(toy, tmp_path, full, capsys):
     full("lost/run.yaml")
     assert call(preprocess.main, *words, "-save_data", tmp_path / "lost" / "run") == 1
     said = capsys.readouterr().err.splitlines()[-1]
-    assert "cannot be written: No space left on device; all content is saved in" in said
+    assert "cannot be written: No space left on device; the content is saved in" in said
     place = Path(said.split("is saved in ")[1])
     found = {path.name: path.read_bytes() for path in place.iterdir()}
     good = {path.name: path.read_bytes() for path in (tmp_path / "good").iterdir()}

@@ -7,7 +7,7 @@ import pytest
 
 from onmt_varattn.errors import FailedError, UserError
 from onmt_varattn.utils import files
-from onmt_varattn.utils.files import atomic_write, atomic_write_all, check_writable, fingerprint, write_result
+from onmt_varattn.utils.files import atomic_write, check_writable, fingerprint, write_result, write_results
 from onmt_varattn.utils.reading import read_lines, read_parallel
 
 
@@ -138,7 +138,7 @@ def test_results_in_several_files_are_saved_elsewhere_together(tmp_path, elsewhe
     monkeypatch.setattr(os, "replace", fail)
     contents = {str(tmp_path / "new" / name): name * 3 for name in "abc"}
     with pytest.raises(FailedError, match="cannot be written: No space left on device") as failed:
-        atomic_write_all(contents)
+        write_results(contents)
     place = str(failed.value).split("is saved in ")[1]
     assert {name: open(f"{place}/{name}").read() for name in os.listdir(place)} == {
         name: name * 3 for name in "abc"

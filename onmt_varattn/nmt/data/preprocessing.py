@@ -34,7 +34,7 @@ from onmt_varattn.nmt.text.processing import (
 )
 from onmt_varattn.nmt.text.vocabulary import unknown_share
 from onmt_varattn.utils.cli import Parser, logger
-from onmt_varattn.utils.files import atomic_write_all, check_writable
+from onmt_varattn.utils.files import check_writable, write_results
 from onmt_varattn.utils.progress import Progress, progress
 from onmt_varattn.utils.reading import check_parallel, read_lines, read_parallel
 
@@ -234,7 +234,7 @@ def preprocess(args: Sequence[str] | None = None) -> None:
             }
         )
     vocabularies = _vocabularies(opt, train)
-    atomic_write_all(_contents(opt, paths, splits, text, vocabularies))
+    write_results(_contents(opt, paths, splits, text, vocabularies))
     _report(opt, paths, splits, vocabularies, sizes)
 
 

@@ -1,17 +1,17 @@
 """From official questions and stored features to the files that `Data` reads."""
 
-import contextlib
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import IO, Any
 
 import numpy as np
 
 import onmt_varattn
 from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import atomic_write
+from onmt_varattn.utils.files import atomic_write_all
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.vqa.data.answers import normalise, votes
 from onmt_varattn.vqa.data.dataset import FORMAT, Columns, digest
@@ -249,16 +249,17 @@ def write(prefix: str, parts: Mapping[str, Prepared], settings: Mapping[str, Any
     Raises:
         UserError: a file cannot be written.
     """
-    path = f"{prefix}.json"
+    writers: dict[str, Callable[[IO[bytes]], Any]] = {}
+    for name, part in parts.items():
+        writers[f"{prefix}.{name}.npz"] = partial(np.savez, **vars(part.columns))
+        writers[f"{prefix}.{name}.jsonl"] = partial(_write_lines, part.lines)
+    text = json.dumps(dict(settings), indent=1, ensure_ascii=False) + "\n"
+    writers[f"{prefix}.json"] = partial(_write_lines, [text.encode()])
     try:
-        with contextlib.ExitStack() as stack:  # closes the file opened last first
-            file = stack.enter_context(atomic_write(path))
-            json.dump(dict(settings), file, indent=1, ensure_ascii=False)
-            file.write("\n")
-            for name, part in parts.items():
-                path = f"{prefix}.{name}.jsonl"
-                stack.enter_context(atomic_write(path, "wb")).writelines(part.lines)
-                path = f"{prefix}.{name}.npz"
-                np.savez(stack.enter_context(atomic_write(path, "wb")), **vars(part.columns))
+        atomic_write_all(writers)
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+        raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from None
+
+
+def _write_lines(lines: Iterable[bytes], file: IO[bytes]) -> None:
+    file.writelines(lines)

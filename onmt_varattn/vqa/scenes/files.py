@@ -5,19 +5,19 @@ the smaller one, and held-out scenes do not depend on the number of training sce
 """
 
 import base64
-import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.utils.files import atomic_write, check_writable
+from onmt_varattn.utils.files import atomic_write, atomic_write_all, check_writable
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.settings import Settings, check, setting
 from onmt_varattn.vqa.scenes.pictures import draw_picture
@@ -112,8 +112,8 @@ class SceneSettings(Settings):
 class Corpus:
     """The entries of all JSON files."""
 
-    questions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    questions: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {p: [] for p in FIRST_IMAGE})
+    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {p: [] for p in FIRST_IMAGE})
     gold: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, part: str, scene: Scene, settings: SceneSettings) -> None:
@@ -122,12 +122,12 @@ class Corpus:
             number = scene.image * QUESTION_IDS + k
             answers = annotate(question, number, settings.seed)
             entry = {"image_id": scene.image, "question": question.text, "question_id": number}
-            self.questions.setdefault(part, []).append(entry)
-            self.annotations.setdefault(part, []).append(_annotation(scene, number, question, answers))
+            self.questions[part].append(entry)
+            self.annotations[part].append(_annotation(scene, number, question, answers))
             self.gold[number] = {"kind": question.kind, "boxes": question.boxes}
 
     def contents(self) -> dict[str, Any]:
-        """Contents of the JSON files by name."""
+        """Contents of the JSON files by name, to which `add` adds entries."""
         files: dict[str, Any] = {}
         for part, questions in self.questions.items():
             task = {"task_type": "Open-Ended", "data_subtype": part}
@@ -145,26 +145,31 @@ def write_scenes(settings: SceneSettings, directory: str) -> Corpus:
     """
     check_writable(os.path.join(directory, GOLD))
     _check_pictures(settings, directory)
-    corpus, pictures = Corpus(), settings.pictures
+    corpus = Corpus()
+    writers: dict[str, Callable[[IO[bytes]], None]] = {FEATURES: partial(_draw, settings, directory, corpus)}
+    writers |= {name: partial(_write_json, content) for name, content in corpus.contents().items()}
     try:
-        with contextlib.ExitStack() as stack:
-            table = stack.enter_context(atomic_write(os.path.join(directory, FEATURES), "wb"))
-            every = [(part, image) for part, images in settings.images.items() for image in images]
-            for part, image in progress(every, desc="drawing scenes", unit="images"):
-                scene = draw_scene(image, settings.seed, *settings.boxes)
-                table.write(_row(scene, settings))
-                corpus.add(part, scene, settings)
-                if image in pictures:
-                    with atomic_write(os.path.join(directory, PICTURES, pictures[image]), "wb") as file:
-                        draw_picture(scene, file)
-            files = [table]
-            for name, content in corpus.contents().items():
-                files.append(stack.enter_context(atomic_write(os.path.join(directory, name))))
-                files[-1].write(json.dumps(content))
-            _to_disk(files)
+        atomic_write_all({os.path.join(directory, name): write for name, write in writers.items()})
     except OSError as error:
         raise UserError(f"-output {directory}: cannot be written: {error.strerror}") from None
     return corpus
+
+
+def _draw(settings: SceneSettings, directory: str, corpus: Corpus, file: IO[bytes]) -> None:
+    """Draw all scenes, add them to the corpus, and write their features to a file."""
+    every = [(part, image) for part, images in settings.images.items() for image in images]
+    pictures = settings.pictures
+    for part, image in progress(every, desc="drawing scenes", unit="images"):
+        scene = draw_scene(image, settings.seed, *settings.boxes)
+        file.write(_row(scene, settings))
+        corpus.add(part, scene, settings)
+        if image in pictures:
+            with atomic_write(os.path.join(directory, PICTURES, pictures[image]), "wb") as picture:
+                draw_picture(scene, picture)
+
+
+def _write_json(content: Any, file: IO[bytes]) -> None:
+    file.write(json.dumps(content).encode())
 
 
 def summary(settings: SceneSettings, corpus: Corpus) -> str:
@@ -219,10 +224,3 @@ def _check_pictures(settings: SceneSettings, directory: str) -> None:
             f"-output {directory}: {PICTURES}/ has pictures of an earlier run that would stay, such as "
             f"{min(others)}; remove them, or choose another directory"
         )
-
-
-def _to_disk(files: Sequence[IO[Any]]) -> None:
-    """Synchronise files, so that a full disk is noticed before the first file is replaced."""
-    for file in files:
-        file.flush()
-        os.fsync(file.fileno())
