@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from onmt_varattn.bin.analysis.align import align_parser
-from onmt_varattn.bin.analysis.evaluate import evaluate_parser
 from onmt_varattn.bin.analysis.explore import explore_parser
 from onmt_varattn.bin.analysis.plot_alignment import plot_alignment_parser
 from onmt_varattn.bin.nmt.average_models import average_parser
-from onmt_varattn.bin.nmt.build_vocab import vocabulary_parser
 from onmt_varattn.bin.nmt.preprocess import preprocess_parser
 from onmt_varattn.bin.nmt.release_model import release_parser
 from onmt_varattn.bin.nmt.server import server_parser
-from onmt_varattn.bin.nmt.train import train_parser
-from onmt_varattn.bin.nmt.translate import translate_parser
-from onmt_varattn.bin.vqa.evaluate import vqa_evaluate_parser
 from onmt_varattn.bin.vqa.preprocess import vqa_preprocess_parser
-from onmt_varattn.bin.vqa.train import vqa_train_parser
+from onmt_varattn.nmt.parsers import evaluate_parser, train_parser, translate_parser, vocabulary_parser
 from onmt_varattn.nmt.settings import TrainSettings, TranslateSettings
 from onmt_varattn.utils.cli import Parser
 from onmt_varattn.utils.settings import options
+from onmt_varattn.vqa.parsers import vqa_evaluate_parser, vqa_train_parser
 
 MARKER = "<!-- Written by make options from the settings; do not edit below. -->"
 PAGE = Path(__file__).parents[1] / "options.md"

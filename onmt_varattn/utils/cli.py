@@ -7,9 +7,10 @@ import io
 import logging
 import math
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn, TextIO
 
 import configargparse
@@ -50,6 +51,8 @@ class Parser(configargparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line without the usage, which is a hundred lines for OpenNMT's options, and exit."""
         line = " ".join(message.split())
+        if "arguments are required" in line and "config" in _option_names(self):
+            line += "; give them on the command line, or in a file with -config"
         print(f"{self.prog}: error: {line} (-h lists all options)", file=sys.stderr)
         sys.exit(USER_MISTAKE)
 
@@ -58,9 +61,12 @@ class Parser(configargparse.ArgumentParser):
         (file or sys.stderr).write(message)
 
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
-        """Parse the options; an unknown one is an error that suggests the nearest known option."""
-        typed = list(sys.argv[1:] if args is None else args)
-        namespace, unknown = self.parse_known_args(args, *rest, **kwargs)
+        """Parse; an unknown option is an error that suggests the nearest known one."""
+        names = _option_names(self)
+        typed = [_with_underscores(word, names) for word in (sys.argv[1:] if args is None else args)]
+        if mistake := _mistyped(typed, names):  # before anything is said of required options
+            self.error(mistake)
+        namespace, unknown = self.parse_known_args(typed, *rest, **kwargs)
         for word in unknown:
             # A lone value ("-beam 5 7") has no name to compare with; a number may start with "-".
             name = word.split("=", 1)[0].lstrip("-")
@@ -69,7 +75,8 @@ class Parser(configargparse.ArgumentParser):
                 if not from_config:
                     self.error(f"unexpected value '{word}'")
             elif not (from_config and any(_option_names(parser) & {name} for parser in self._siblings)):
-                self.error(self._unknown(name, from_config))
+                place = "unknown key in the -config file: " if from_config else "unknown option -"
+                self.error(f"{place}{name}{_suggestion(name, names, '' if from_config else '-')}")
         self._check_numbers(namespace)
         return namespace
 
@@ -77,7 +84,7 @@ class Parser(configargparse.ArgumentParser):
         """Refuse a name (without dashes) that is not an option with a value: abbreviations, `h`, `config`."""
         action = self._option_string_actions.get(f"-{name}")
         if action is None:
-            self.error(self._unknown(name, from_config=False))
+            self.error(f"unknown option {name}{_suggestion(name, _option_names(self))}")
         for_commands = ("is_config_file_arg", "is_write_out_config_file_arg")
         if isinstance(action, argparse._HelpAction) or any(getattr(action, a, False) for a in for_commands):
             self.error(f"'{name}' is for the command line; leave it out")
@@ -89,16 +96,75 @@ class Parser(configargparse.ArgumentParser):
                 if isinstance(number, float) and not math.isfinite(number):
                     self.error(f"-{name} {number} is not a finite number")
 
-    def _unknown(self, name: str, from_config: bool) -> str:
-        place = "unknown key in the -config file:" if from_config else "unknown option"
-        near = difflib.get_close_matches(name, sorted(_option_names(self)), n=1, cutoff=0.5)
-        dash = "" if from_config else "-"
-        return f"{place} {dash}{name}" + (f"; did you mean {dash}{near[0]}?" if near else "")
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse's, with the nearest choice."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            near = _suggestion(str(value), choices)
+            raise argparse.ArgumentError(
+                action, f"invalid choice: '{value}'{near} (choose from {', '.join(choices)})"
+            )
 
 
 def _option_names(parser: argparse.ArgumentParser) -> set[str]:
     """All names of options, without dashes."""
     return {option.lstrip("-") for action in parser._actions for option in action.option_strings}
+
+
+def check_names(args: Sequence[str] | None, names: Iterable[str]) -> None:
+    """Check the names of typed options before the parser is built, where building it imports torch.
+
+    Args:
+        args: typed words, default: those of the process.
+        names: names of all options, without dashes.
+
+    Raises:
+        UserError: suggests the nearest option.
+    """
+    known = {"h", "help", *names}
+    typed = [_with_underscores(word, known) for word in (sys.argv[1:] if args is None else args)]
+    if mistake := _mistyped(typed, known):
+        raise UserError(f"{mistake} (-h lists all options)")
+
+
+def _mistyped(typed: Sequence[str], names: Collection[str]) -> str:
+    """The error message for the first word that looks like an option and is none, nor short for one."""
+    for word in typed:
+        name = word.lstrip("-").split("=", 1)[0]
+        if word == "--":
+            break
+        if not word.startswith("-") or " " in word or not name or _NUMBER.match(word):
+            continue
+        if not any(known.startswith(name) for known in names) and name[0] not in {*names} - {"h"}:
+            file = (
+                ""
+                if "config" not in names or "-config" in typed
+                else " Options can also be in a -config file."
+            )
+            return f"unknown option -{name}{_suggestion(name, names, '-')}{file}"
+    return ""
+
+
+_NUMBER = re.compile(r"-\.?\d")
+
+
+def _with_underscores(word: str, names: Collection[str]) -> str:
+    """-image-features as -image_features."""
+    name, equals, value = word.lstrip("-").partition("=")
+    if word.startswith("-") and name not in names and (other := name.replace("-", "_")) in names:
+        return f"-{other}{equals}{value}"
+    return word
+
+
+def _suggestion(name: str, names: Iterable[str], dash: str = "") -> str:
+    """The known name that is nearest; of several, the one that begins alike."""
+
+    def likeness(other: str) -> tuple[float, int]:
+        ratio = difflib.SequenceMatcher(None, other, name).ratio()
+        return ratio, len(os.path.commonprefix([name, other]))  # noqa: RUF071  # of characters
+
+    near = max(names, key=likeness, default="")
+    return f"; did you mean {dash}{near}?" if near and likeness(near)[0] >= 0.5 else ""
 
 
 STANDARD_OUTPUT = "standard output"

@@ -237,11 +237,13 @@ def test_early_stopping_that_nobody_gave_outlives_a_new_end(data, tmp_path, monk
 def test_steps_that_nobody_gave_are_on_top_of_the_first_models(data, tmp_path):
     from argparse import Namespace
 
+    from onmt_varattn.nmt.training import command
+
     opt, filled = Namespace(train_steps=100, reset_optim="none"), {"train_steps": 100}
-    train.count_on(opt, {"training_step": 2001}, filled)
+    command.count_on(opt, {"training_step": 2001}, filled)
     assert opt.train_steps == filled["train_steps"] == 2100
     given = Namespace(train_steps=100, reset_optim="none")
-    train.count_on(given, {"training_step": 2001}, {})
+    command.count_on(given, {"training_step": 2001}, {})
     assert given.train_steps == 100
 
 

@@ -7,11 +7,11 @@ import sys
 import pytest
 import torch
 
-from onmt_varattn.bin.nmt.build_vocab import vocabulary_parser
-from onmt_varattn.bin.nmt.train import check_corpora, train_parser
-from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt import settings
+from onmt_varattn.nmt.data.files import check_corpora
+from onmt_varattn.nmt.opennmt_names import NAMES
+from onmt_varattn.nmt.parsers import train_parser, translate_parser, vocabulary_parser
 from onmt_varattn.utils.cli import Parser, run
 from tests import models
 from tests.conftest import ROOT, call
@@ -41,6 +41,63 @@ def refused(parser, words, capsys):
 def test_a_typo_is_named_with_the_nearest_option(typo, meant, capsys):
     error = refused(train_parser(), [*TRAIN, typo, "7"], capsys)
     assert f"unknown option -{typo.lstrip('-')}; did you mean {meant}?" in error
+
+
+@pytest.mark.parametrize(
+    "command", ["nmt.train", "nmt.translate", "nmt.translate_dynamic", "nmt.build_vocab", "vqa.train"]
+)
+def test_a_typo_is_named_first_and_without_importing_torch(command):
+    """Required options are missing as well, and the answer must not take seconds."""
+    program = (
+        "import runpy, sys\n"
+        f"sys.argv = ['x', '-cofnig', 'a.yaml']\n"
+        f"try: runpy.run_module('onmt_varattn.bin.{command}', run_name='__main__')\n"
+        "finally: print(sorted({'torch', 'onmt'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "[]\n")
+    assert done.stderr.startswith("x: error: unknown option -cofnig")
+    assert ("did you mean -config?" in done.stderr) == command.startswith("nmt")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_names_that_are_known_before_opennmt_is_imported_are_those_of_the_parsers():
+    parsers = {
+        "train": train_parser(),
+        "build_vocab": vocabulary_parser(),
+        "translate": translate_parser(),
+        "translate_dynamic": translate_parser(dynamic=True),
+    }
+    for command, parser in parsers.items():
+        options = {name.lstrip("-") for action in parser._actions for name in action.option_strings}
+        assert {*NAMES[command], "h", "help"} == options, command
+
+
+def test_required_options_can_be_in_a_config_file_and_the_message_says_so(capsys):
+    error = refused(train_parser(), ["-attention", "soft"], capsys)
+    assert (
+        "-data/--data, -src_vocab/--src_vocab; give them on the command line, or in a file with -config"
+        in error
+    )
+
+
+def test_a_mistyped_value_is_answered_with_the_nearest_choice(capsys):
+    error = refused(train_parser(), [*TRAIN, "-attention", "variatonal"], capsys)
+    assert "invalid choice: 'variatonal'; did you mean variational? (choose from soft, " in error
+    error = refused(train_parser(), [*TRAIN, "-preset", "x"], capsys)
+    assert "invalid choice: 'x' (choose from small, paper, transformer)" in error
+
+
+def test_the_nearest_name_begins_alike(capsys):
+    with pytest.raises(SystemExit):
+        translate_parser().check_settable("bean")
+    assert "unknown option bean; did you mean beam?" in capsys.readouterr().err
+
+
+def test_hyphens_are_read_as_underscores():
+    parser = translate_parser()
+    assert parser.parse_args([*TRANSLATE, "--beam-size=7"]).beam_size == 7
+    assert parser.parse_args([*TRANSLATE, "-max-length", "8"]).max_length == 8
 
 
 def test_a_stray_value_is_named(capsys):

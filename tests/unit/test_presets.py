@@ -2,8 +2,8 @@
 
 import pytest
 
-from onmt_varattn.bin.nmt.train import train_parser
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.parsers import train_parser
 from onmt_varattn.nmt.presets import DEFAULTS, PRESETS, complete, given_options
 from onmt_varattn.training.settings import as_typed
 

@@ -4,7 +4,6 @@ import os
 from argparse import Namespace
 from collections.abc import Sequence
 
-from onmt_varattn.training.checkpoints.runs import check_place
 from onmt_varattn.training.settings import conditional
 from onmt_varattn.utils.cli import run, start_logging
 from onmt_varattn.utils.files import check_writable
@@ -19,6 +18,9 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def train(opt: Namespace) -> None:
     """Check everything that can be checked before the long work, and train."""
+    from onmt_varattn.training.checkpoints.runs import check_place  # imports torch, which parsing does not
+    from onmt_varattn.vqa.training import train as train_model
+
     unset = {
         name for name in ("attention_estimator", *conditional(TrainSettings)) if getattr(opt, name) is None
     }
@@ -30,8 +32,6 @@ def train(opt: Namespace) -> None:
     if log and (os.path.isfile(log) or not os.path.exists(log)):  # not /dev/null
         check_writable(log)
     start_logging(log)
-    from onmt_varattn.vqa.training import train as train_model
-
     train_model(settings, unset)
 
 
