@@ -24,7 +24,7 @@ class Task:
     evaluation: str  # and of the one that evaluates
     parsers: Callable[[], tuple[Parser, Parser]]  # of both; OpenNMT-py is imported when needed
     check_training: Callable[[Namespace], Any]  # refuses parsed options
-    check_evaluation: Callable[[Namespace], None]
+    check_evaluation: Callable[[Namespace], object]
     tables: dict[int, list[MakeTable]]  # what comes out for each of the paper's
     measure: Measure  # what is plotted against K
     test_set: Callable[[Recipe], str]  # for the heading

@@ -7,6 +7,7 @@ from typing import Any
 from onmt_varattn.errors import UserError
 from onmt_varattn.training.settings import (
     AttentionSettings,
+    CheckpointSettings,
     MixtureSettings,
     RunSettings,
     as_typed,
@@ -15,7 +16,7 @@ from onmt_varattn.training.settings import (
     fill_attention,
     registered,
 )
-from onmt_varattn.utils.settings import Names, Settings, setting
+from onmt_varattn.utils.settings import Names, Settings, check, setting
 
 
 @dataclass(kw_only=True)
@@ -72,6 +73,120 @@ class TrainSettings(RunSettings, MixtureSettings, ModelSettings, DataSettings):
         help="Random seed of parameters, dropout, samples, and the order of questions and labels.",
         at_least=0,
     )
+
+
+@dataclass(kw_only=True)
+class PreprocessSettings(Settings):
+    """All settings of onmt_vqa_preprocess."""
+
+    train_questions: str = setting(help="Official JSON file of the training questions.")
+    train_annotations: str = setting(help="Official JSON file of their annotations.")
+    valid_questions: str = setting(help="Official JSON file of the validation questions.")
+    valid_annotations: str = setting(help="Official JSON file of their annotations.")
+    image_features: list[str] = setting(
+        help="Boxes and features of the images: bottom-up-attention TSV, HDF5, .npz, or a directory of .npz "
+        "files; several files are read one after the other.",
+    )
+    save_data: str = setting(
+        help="Prefix of the output files, such as data/vqa, for -data of onmt_vqa_train."
+    )
+    overwrite: bool = setting(False, help="Replace existing files; they are lost even if this run fails.")
+    answer_min_frequency: int = setting(
+        9,
+        help="Answer vocabulary: majority answers of at least this many training questions.",
+        at_least=1,
+        below=2**31,
+    )
+    word_min_frequency: int = setting(
+        1, help="Minimum frequency of a known word in the training questions.", at_least=1, below=2**31
+    )
+    question_length: int = setting(
+        14, help="Maximum number of words per question; the rest is cut off.", at_least=1, below=2**31
+    )
+    feature_type: str = setting(
+        "float32",
+        choices=["float32", "float16"],
+        help="Type of the stored features; float16 takes half the space and is converted when read.",
+    )
+    split_seed: int = setting(
+        1,
+        help="Random seed of the split of the validation questions into validation and test.",
+        at_least=0,
+        below=2**31,
+    )
+
+
+@dataclass(kw_only=True)
+class EvaluateSettings(CheckpointSettings):
+    """All settings of onmt_vqa_evaluate, which evaluates models on data or asks one of them a question."""
+
+    model: list[str] = setting(help="Checkpoints, evaluated separately.")
+    data: str | None = setting(
+        None, help="Evaluate on this data: -save_data of onmt_vqa_preprocess.", applies=lambda it: not it.asks
+    )
+    part: str = setting("test", choices=["train", "valid", "test"], help="Part of the data.")
+    kmax: list[int] = setting(
+        [0, 1, 2, 5],
+        help="Mix the K most probable boxes, for each of these K. 0: all, which is always included.",
+        at_least=0,
+    )
+    gold: str | None = setting(
+        None,
+        help="Compare attention with the boxes of this file, such as gold.json of onmt_make_scenes.",
+        applies=lambda it: not it.asks,
+    )
+    json: str | None = setting(None, help="Write all numbers to this JSON file.")
+    predictions: str | None = setting(
+        None,
+        help="Write the answers of a single model to this file, in the official result format.",
+        applies=lambda it: not it.asks,
+    )
+    batch_size: int = setting(128, help="Questions per batch.", at_least=1)
+    gpu: int = setting(-1, help="CUDA device. -1: the CPU.", at_least=-1)
+    question: str | None = setting(None, help="Ask this question.")
+    image_features: str | None = setting(
+        None, help="Features of the image: TSV, HDF5, .npz, or a directory of .npz files."
+    )
+    image_id: int | None = setting(
+        None, help="Image id, if the file has several images.", applies=lambda it: it.asks
+    )
+    top: int = setting(5, help="Number of answers to print.", at_least=1)
+    image: str | None = setting(None, help="Draw the boxes over this image.", applies=lambda it: it.asks)
+    draw: str | None = setting(
+        None,
+        help="Draw the boxes into this file (.png, .svg, .pdf). Default with -image: answers.png.",
+        applies=lambda it: it.asks,
+    )
+
+    @property
+    def asks(self) -> bool:
+        """Whether a question is asked."""
+        return self.question is not None or self.image_features is not None
+
+    def combination(self) -> str:
+        """See `Settings`."""
+        return "-question" if self.asks else "-data"
+
+
+def check_evaluate(it: EvaluateSettings) -> None:
+    """Check the settings of onmt_vqa_evaluate; no file is read.
+
+    Raises:
+        UserError: names the option and the remedy.
+    """
+    check(it)
+    if not it.asks and not it.data:
+        raise UserError("give -data to evaluate, or -image_features and -question to ask")
+    if it.asks:
+        for name in ("question", "image_features"):
+            if getattr(it, name) is None:
+                raise UserError(f"-{name} is needed too")
+        if len(it.model) > 1:
+            raise UserError(f"-model: {len(it.model)} models were given, but a question is for one")
+    elif it.predictions and len(it.model) > 1:
+        raise UserError(f"-predictions is for one model, but {len(it.model)} were given")
+    if it.gpu >= 0:
+        check_device("gpu", it.gpu)
 
 
 def resolve(it: TrainSettings) -> None:

@@ -1,7 +1,6 @@
 """onmt_vqa_evaluate: evaluate models on questions about images, or ask one of them a question."""
 
 import json
-from argparse import Namespace
 from collections.abc import Sequence
 
 import torch
@@ -13,20 +12,20 @@ from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_output, to_json, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.vqa.parsers import check_evaluation, vqa_evaluate_parser
+from onmt_varattn.vqa.settings import EvaluateSettings
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the command."""
-    run(lambda: evaluate(vqa_evaluate_parser().parse_args(args)))
+    run(lambda: evaluate(check_evaluation(vqa_evaluate_parser().parse_args(args))))
 
 
-def evaluate(opt: Namespace) -> None:
-    """Check the options, then evaluate or ask."""
-    check_evaluation(opt)
+def evaluate(opt: EvaluateSettings) -> None:
+    """Check the files, then evaluate or ask."""
     if opt.image and not opt.draw:
         opt.draw = "answers.png"
     if opt.draw:
-        check_drawing(opt)
+        check_drawing(opt.draw, opt.image)
     inputs = [("gold", opt.gold), ("image", opt.image), ("image_features", opt.image_features)]
     inputs += [("model", path) for path in opt.model]
     for option in ("json", "predictions", "draw"):
@@ -34,23 +33,23 @@ def evaluate(opt: Namespace) -> None:
     keep_freed_memory()
     device = torch.device("cuda", opt.gpu) if opt.gpu >= 0 else torch.device("cpu")
     if opt.data:
-        score(opt, device)
+        score(opt, opt.data, device)
     else:
-        ask(opt, device)
+        ask(opt, str(opt.question), str(opt.image_features), device)  # `check_evaluation` requires both
 
 
-def check_drawing(opt: Namespace) -> None:
+def check_drawing(path: str, image: str | None) -> None:
     """Refuse a picture that could not be drawn, before the model is asked."""
     from onmt_varattn.analysis.figures import ending_of
     from onmt_varattn.vqa.drawing import read_image
 
     require("matplotlib", "PIL")
-    ending_of(opt.draw)
-    if opt.image:
-        read_image(opt.image)
+    ending_of(path)
+    if image:
+        read_image(image)
 
 
-def score(opt: Namespace, device: torch.device) -> None:
+def score(opt: EvaluateSettings, prefix: str, device: torch.device) -> None:
     """Evaluate one model after the other, write and print the results."""
     from onmt_varattn.vqa import evaluation
     from onmt_varattn.vqa.checkpoint import Trained
@@ -58,14 +57,14 @@ def score(opt: Namespace, device: torch.device) -> None:
     from onmt_varattn.vqa.data.gold import BoxScores, read_gold
 
     models = [Trained(path, device, opt.allow_nonfinite) for path in opt.model]
-    data = Data.load(opt.data)
+    data = Data.load(prefix)
     part = data.part(opt.part)
-    gold = read_gold(opt.gold) if opt.gold else None
+    gold = read_gold(opt.gold) if opt.gold else {}
     for trained in models:
         evaluation.check_fits(trained, data)
     results = []
     for trained in progress(models, desc="evaluating", unit="models", leave=False):
-        boxes = None if gold is None else BoxScores(gold, data.answers, opt.gold)
+        boxes = BoxScores(gold, data.answers, opt.gold) if opt.gold else None
         result, answers = evaluation.evaluate(trained, part, data, opt.kmax, opt.batch_size, boxes)
         results.append(evaluation.sign(result, data, opt.part))
         if opt.predictions:
@@ -78,15 +77,15 @@ def score(opt: Namespace, device: torch.device) -> None:
         print(evaluation.report(results))
 
 
-def ask(opt: Namespace, device: torch.device) -> None:
+def ask(opt: EvaluateSettings, question: str, features: str, device: torch.device) -> None:
     """Answer one question; print the answers with their boxes, and draw them."""
     from onmt_varattn.vqa.checkpoint import Trained
     from onmt_varattn.vqa.features.formats import find_regions
     from onmt_varattn.vqa.prediction import predict
 
     trained = Trained(opt.model[0], device, opt.allow_nonfinite)
-    regions = find_regions(opt.image_features, opt.image_id)
-    found = predict(trained, opt.question, regions, opt.top)
+    regions = find_regions(features, opt.image_id)
+    found = predict(trained, question, regions, opt.top)
     print(*found.lines(), sep="\n")
     if opt.json:
         write_result(opt.json, json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n")

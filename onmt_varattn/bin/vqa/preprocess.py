@@ -3,75 +3,25 @@
 import contextlib
 import os
 import shlex
+from argparse import Namespace
 from collections.abc import Sequence
-from typing import Any
 
 from onmt_varattn.errors import UserError, warn
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils import settings
+from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.locking import only_one
+from onmt_varattn.utils.settings import from_options
 from onmt_varattn.vqa.data import preparation
 from onmt_varattn.vqa.data.dataset import PARTS, features_path
 from onmt_varattn.vqa.data.preparation import Source
 from onmt_varattn.vqa.features.building import build_store
 from onmt_varattn.vqa.features.formats import open_features
 from onmt_varattn.vqa.features.store import Store
+from onmt_varattn.vqa.parsers import vqa_preprocess_parser
+from onmt_varattn.vqa.settings import PreprocessSettings
 
 INPUTS = ("train_questions", "train_annotations", "valid_questions", "valid_annotations")
-NUMBERS = {"answer_min_frequency": 1, "word_min_frequency": 1, "question_length": 1, "split_seed": 0}
-
-
-def vqa_preprocess_parser() -> Parser:
-    """All options of vqa_preprocess."""
-    parser = Parser(description="Prepare official VQA files and image features for vqa_train.")
-
-    def add(name: str, **kwargs: Any) -> None:
-        parser.add(f"-{name}", f"--{name}", **kwargs)
-
-    for part, use in {"train": "training", "valid": "validation"}.items():
-        add(f"{part}_questions", required=True, help=f"Official JSON file of the {use} questions.")
-        add(f"{part}_annotations", required=True, help="Official JSON file of their annotations.")
-    add(
-        "image_features",
-        required=True,
-        nargs="+",
-        help="Boxes and features of the images: bottom-up-attention TSV, HDF5, .npz, or a directory of .npz "
-        "files; several together if need be.",
-    )
-    add(
-        "save_data", required=True, help="Prefix of all files written, such as data/vqa, for vqa_train -data."
-    )
-    add(
-        "overwrite",
-        action="store_true",
-        help="Replace files that exist; they are gone even if this run fails.",
-    )
-    add(
-        "answer_min_frequency",
-        type=int,
-        default=9,
-        help="The answer vocabulary: majority answers of at least so many training questions.",
-    )
-    add(
-        "word_min_frequency",
-        type=int,
-        default=1,
-        help="Words that the training questions have less often are unknown.",
-    )
-    add("question_length", type=int, default=14, help="Most words of a question; what is beyond is cut off.")
-    add(
-        "feature_type",
-        default="float32",
-        choices=["float32", "float16"],
-        help="How features are kept; float16 takes half the space, and is read as float32.",
-    )
-    add(
-        "split_seed",
-        type=int,
-        default=1,
-        help="Of the split of the validation questions into validation and test.",
-    )
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -79,8 +29,9 @@ def main(args: Sequence[str] | None = None) -> None:
     run(lambda: preprocess(vqa_preprocess_parser().parse_args(args)))
 
 
-def preprocess(opt: Any) -> None:
+def preprocess(options: Namespace) -> None:
     """Check the options, read the questions, store the features, and write the rest."""
+    opt = from_options(PreprocessSettings, options)
     features = features_path(opt.save_data)
     paths = [f"{opt.save_data}.{part}.{kind}" for part in PARTS for kind in ("npz", "jsonl")]
     paths.append(f"{opt.save_data}.json")
@@ -102,8 +53,8 @@ def preprocess(opt: Any) -> None:
         parts, words = preparation.prepare_parts(
             train, valid, valid_ids, store, answers, opt.word_min_frequency, opt.question_length
         )
-        settings = preparation.description(vars(opt), sources, store, parts, answers, words)
-        preparation.write(opt.save_data, parts, settings)
+        content = preparation.description(vars(opt), sources, store, parts, answers, words)
+        preparation.write(opt.save_data, parts, content)
     lines = [line for source in sources for line in source.lines()]
     lines += [f"features: {line}" for line in stored.lines()]
     lines += [f"{name}: {part.summary()}" for name, part in parts.items()]
@@ -121,16 +72,14 @@ def preprocess(opt: Any) -> None:
     )
 
 
-def check(opt: Any, paths: Sequence[str]) -> None:
+def check(opt: PreprocessSettings, paths: Sequence[str]) -> None:
     """Refuse options that cannot work, before any file is read.
 
     Args:
-        opt: parsed options.
+        opt: settings.
         paths: files to write.
     """
-    for name, least in NUMBERS.items():
-        if not least <= getattr(opt, name) < 2**31:
-            raise UserError(f"-{name} {getattr(opt, name)} must be at least {least} and below {2**31:,}")
+    settings.check(opt)
     if not opt.save_data:
         raise UserError("-save_data is empty; give a prefix, such as data/vqa")
     if not os.path.basename(opt.save_data):
@@ -156,7 +105,7 @@ def check(opt: Any, paths: Sequence[str]) -> None:
         open_features(path)
 
 
-def read(opt: Any) -> list[Source]:
+def read(opt: PreprocessSettings) -> list[Source]:
     """Read training and validation questions, and check what does not depend on features."""
     sources = []
     for paths in (INPUTS[:2], INPUTS[2:]):
