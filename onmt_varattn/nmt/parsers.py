@@ -15,6 +15,7 @@ from onmt.utils.parse import ArgumentParser
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.nmt.settings import check_translate
+from onmt_varattn.nmt.text.scores import text_metrics
 from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import Parser
 from onmt_varattn.utils.files import check_output
@@ -82,9 +83,18 @@ def evaluate_parser() -> Parser:
         "-attention relaxed. Time and memory grow with it.",
     )
     add("seed", type=int, default=1, help="Of these draws.")
-    add("bleu", action="store_true", help="Translate as well, for each way of testing, and give BLEU.")
+    add(
+        "bleu",
+        action="store_true",
+        help="Also translate, for each test-time mixture, and report BLEU, chrF and TER.",
+    )
     add("bleu_kmax", type=int, nargs="+", help="For -bleu: translate with these K. Default: those of -kmax.")
-    add("bleu_tokenize", default="13a", choices=list(sacrebleu.BLEU.TOKENIZERS), help="sacreBLEU's -tok.")
+    add(
+        "bleu_tokenize",
+        default="13a",
+        choices=list(sacrebleu.BLEU.TOKENIZERS),
+        help="sacreBLEU's tokenizer for BLEU.",
+    )
     add("beam", type=int, default=10, help="For -bleu, as for onmt_translate; so are the next four.")
     add("length_penalty", default="wu", choices=["none", "wu", "avg"], help="For -bleu.")
     add("alpha", type=float, default=1.0, help="For -bleu: of the length penalty.")
@@ -112,7 +122,7 @@ def check_evaluation(opt: Namespace) -> None:
         raise UserError(f"-bleu_kmax {' '.join(map(str, opt.bleu_kmax))} is for -bleu; give that too")
     if opt.bleu:
         try:
-            sacrebleu.BLEU(tokenize=opt.bleu_tokenize)
+            text_metrics(tokenize=opt.bleu_tokenize)
         except (ImportError, RuntimeError, OSError) as error:  # a tokeniser that is not installed
             reason = " ".join(str(error).split())
             raise UserError(f"-bleu_tokenize {opt.bleu_tokenize}: {reason}") from None

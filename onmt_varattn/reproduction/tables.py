@@ -1,38 +1,39 @@
-"""The paper's tables of translation out of finished runs, with the paper's own figures beside ours."""
+"""Tables of finished runs, with the paper's figures beside ours, for all tasks."""
 
 import csv
 import io
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onmt_varattn.reproduction.recipe import Paper
-from onmt_varattn.utils.pages import table
+from onmt_varattn.utils import pages
 
-Result = dict[str, Any]  # of one run: what its evaluation found
-Results = dict[str, list[Result]]  # row -> a result a seed
+Result = dict[str, Any]  # evaluation of one run
+Results = dict[str, list[Result]]  # results of each row, one per seed
 Value = Callable[[Result], float | None]  # a number of a result; None where it has none
 
-K = 5  # of the paper's K-max tables
 MISSING = "-"
+LABELS = {"name": "attention", "objective": "objective", "expectation": "expectation"}
+SHORT = ("name", "expectation")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number, one a seed."""
+    """A number with one value per seed."""
 
     values: list[float]
     digits: int = 2
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """Mean over seeds."""
         return statistics.fmean(self.values)
 
     @property
     def deviation(self) -> float | None:
-        """The sample standard deviation over seeds; None for a single one."""
+        """Sample standard deviation over seeds; None for a single one."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def __str__(self) -> str:
@@ -41,6 +42,26 @@ class Figure:
 
 
 Cell = Figure | str
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of figures.
+
+    Args:
+        value: the number of a result.
+        digits: decimals.
+        optional: leave the column out if no row has a value.
+    """
+
+    value: Value
+    digits: int = 2
+    optional: bool = False
+
+    def cell(self, results: Sequence[Result]) -> Cell:
+        """The figure of a row."""
+        values = [found for result in results if (found := self.value(result)) is not None]
+        return Figure(values, self.digits) if values else MISSING
 
 
 @dataclass(frozen=True)
@@ -53,11 +74,11 @@ class Table:
     rows: list[list[Cell]]
 
     def markdown(self) -> str:
-        """For pages."""
-        return table(self.columns, [list(map(str, row)) for row in self.rows]) + "\n"
+        """The table as Markdown."""
+        return pages.table(self.columns, [list(map(str, row)) for row in self.rows]) + "\n"
 
     def csv(self) -> str:
-        """For programs: each figure's mean, and beside it its deviation and number of seeds."""
+        """The table as CSV: the mean of each figure, its deviation and number of seeds."""
         figures = {i for row in self.rows for i, cell in enumerate(row) if isinstance(cell, Figure)}
         lines: list[list[str]] = [[]]
         for i, column in enumerate(self.columns):
@@ -78,25 +99,14 @@ class Table:
         return text.getvalue()
 
 
-def figure(results: Sequence[Result], value: Value, digits: int = 2) -> Cell:
-    """A number over seeds; missing where no run has it."""
-    values = [found for result in results if (found := value(result)) is not None]
-    return Figure(values, digits) if values else MISSING
+def in_mode(name: str, mode: str = "natural") -> Value:
+    """A number of an evaluation that depends on the test-time mixture.
 
-
-def in_mode(name: str, mode: str) -> Value:
-    """A number of an evaluation that each mode of testing has ("natural": as trained)."""
-    return lambda result: result[name].get(result["natural"] if mode == "natural" else mode)
-
-
-def perplexity(mode: str) -> Value:
-    """Test perplexity in a mode."""
-    return in_mode("ppl", mode)
-
-
-def bleu(mode: str) -> Value:
-    """Test BLEU, likewise."""
-    return in_mode("bleu", mode)
+    Args:
+        name: key of the result, a dict by mixture.
+        mode: name of the mixture; "natural" is the one that the model was trained for.
+    """
+    return lambda result: result.get(name, {}).get(result["natural"] if mode == "natural" else mode)
 
 
 def value(name: str) -> Value:
@@ -104,153 +114,71 @@ def value(name: str) -> Value:
     return lambda result: result[name]
 
 
-def error_rate(kind: str) -> Value:
-    """Of alignments by a kind of distribution."""
-    return lambda result: result["alignment_error_rate"].get(kind)
+def build(
+    name: str,
+    title: str,
+    results: Results,
+    paper: Paper,
+    rows: Sequence[str],
+    columns: Mapping[str, Column],
+    labels: Sequence[str] = SHORT,
+    reported: Mapping[str, str] | None = None,
+) -> Table:
+    """A table with one line per row that has a result.
 
-
-def table_1(results: Results, paper: Paper) -> Table:
-    """Objectives and expectations; rows of a recipe that the paper does not have come last."""
-    rows = [*paper.tables[1], *paper.unlisted(results)]
-    return Table(
-        "table1",
-        "Table 1: objective and expectation",
-        ["attention", "objective", "expectation", "PPL", "BLEU", "paper: PPL", "paper: BLEU"],
-        [
+    Args:
+        name: name of the files.
+        title: heading.
+        results: all results.
+        paper: the paper's figures.
+        rows: rows of the recipe, in order.
+        columns: columns of our figures by heading.
+        labels: keys of `LABELS`: first columns.
+        reported: last columns: heading, after "paper: ", and key of a figure of the paper.
+    """
+    there = [row for row in rows if results.get(row)]
+    cells = {heading: [column.cell(results[row]) for row in there] for heading, column in columns.items()}
+    shown = {
+        heading: found
+        for heading, found in cells.items()
+        if not columns[heading].optional or any(cell != MISSING for cell in found)
+    }
+    printed = {f"paper: {heading}": key for heading, key in (reported or {}).items()}
+    lines: list[list[Cell]] = []
+    for i, row in enumerate(there):
+        known, figures = paper.rows.get(row, {"name": row}), paper.results.get(row, {})
+        lines.append(
             [
-                *label(paper, row),
-                figure(results[row], perplexity("natural")),
-                figure(results[row], bleu("natural"), 1),
-                *reported(paper, row, "ppl", "bleu"),
+                *(known.get(label, MISSING) for label in labels),
+                *(found[i] for found in shown.values()),
+                *(f"{figures[key]:.2f}" if key in figures else MISSING for key in printed.values()),
             ]
-            for row in finished(rows, results)
-        ],
-    )
+        )
+    return Table(name, title, [*(LABELS[label] for label in labels), *shown, *printed], lines)
 
 
-def table_2(results: Results, paper: Paper) -> Table:
-    """All alignments against the K most probable ones. Soft attention's "all" is soft."""
-    printed = ["paper: PPL", f"paper: PPL K={K}", "paper: BLEU", f"paper: BLEU K={K}"]
-    return Table(
-        "table2",
-        f"Table 2: exact (soft for soft attention) against the {K} most probable alignments",
-        ["attention", "expectation", "PPL", f"PPL K={K}", "BLEU", f"BLEU K={K}", *printed],
-        [
-            [
-                *label(paper, row)[::2],
-                figure(results[row], perplexity("natural")),
-                figure(results[row], perplexity(f"kmax{K}")),
-                figure(results[row], bleu("natural"), 1),
-                figure(results[row], bleu(f"kmax{K}"), 1),
-                *reported(paper, row, "ppl", f"ppl_kmax{K}", "bleu", f"bleu_kmax{K}"),
-            ]
-            for row in finished(paper.tables[2], results)
-        ],
-    )
-
-
-def table_3(results: Results, paper: Paper) -> Table:
-    """Ways of training the posterior."""
-    return Table(
-        "table3",
-        "Table 3: inference alternatives for variational attention",
-        [
-            "objective",
-            "expectation",
-            "PPL",
-            "BLEU",
-            "ELBO a token",
-            "KL a token",
-            "paper: PPL",
-            "paper: BLEU",
-        ],
-        [
-            [
-                *label(paper, row)[1:],
-                figure(results[row], perplexity("natural")),
-                figure(results[row], bleu("natural"), 1),
-                figure(results[row], value("elbo"), 3),
-                figure(results[row], value("kl"), 3),
-                *reported(paper, row, "ppl", "bleu"),
-            ]
-            for row in finished(paper.tables[3], results)
-        ],
-    )
-
-
-def entropy_table(results: Results, paper: Paper) -> Table:
-    """How sharp alignments are."""
-    rows = [*paper.entropies, *(row for row in paper.tables[3] if row not in paper.entropies)]
-    kinds = ("prior_entropy", "posterior_entropy", "exact_posterior_entropy")
-    return Table(
+def entropies(unit: str, results: Results, paper: Paper, rows: Sequence[str]) -> Table:
+    """Entropies of the distributions over alignments, per `unit`."""
+    kinds = {"prior": "prior", "posterior": "posterior", "exact posterior": "exact_posterior"}
+    return build(
         "entropies",
-        "Table 3, right: entropy of alignments, in nats a target token",
-        ["attention", "expectation", "prior", "posterior", "exact posterior", "paper: prior"],
-        [
-            [
-                *label(paper, row)[::2],
-                *(figure(results[row], value(kind)) for kind in kinds),
-                *reported(paper, row, "entropy"),
-            ]
-            for row in finished(rows, results)
-        ],
+        f"Table 3, right: entropy of alignments, in nats per {unit}",
+        results,
+        paper,
+        rows,
+        {heading: Column(value(f"{kind}_entropy")) for heading, kind in kinds.items()},
+        reported={"prior": "entropy"},
     )
 
 
-def kmax_table(results: Results, paper: Paper) -> Table:
-    """Perplexity against K: the numbers of the plot."""
-    modes = kmax_modes(results, "ppl")
-    return Table(
-        "kmax",
-        "Perplexity when the K most probable alignments are mixed",
-        ["attention", "expectation", *(f"K={k}" for k in modes), "all", "soft"],
-        [
-            [
-                *label(paper, row)[::2],
-                *(figure(results[row], perplexity(f"kmax{k}")) for k in modes),
-                *(figure(results[row], perplexity(mode)) for mode in ("exact", "soft")),
-            ]
-            for row in finished(list(results), results)
-            if perplexity("exact")(results[row][0]) is not None
-        ],
-    )
-
-
-def alignment_table(results: Results, paper: Paper) -> Table:
-    """Alignment error rates, in percent, where gold alignments are known."""
-    kinds = ("prior", "posterior", "exact")
-    return Table(
-        "alignments",
-        "Alignment error rate in percent: each word's most probable source word against gold",
-        ["attention", "expectation", "prior", "posterior", "exact posterior"],
-        [
-            [
-                *label(paper, row)[::2],
-                *(figure(results[row], error_rate(kind), 1) for kind in kinds),
-            ]
-            for row in finished(list(results), results)
-        ],
-    )
+def against_k(name: str, title: str, key: str, results: Results, paper: Paper, rows: Sequence[str]) -> Table:
+    """A number for each K of K-max, for the exact mixture and for soft attention."""
+    modes = {f"K={k}": f"kmax{k}" for k in kmax_modes(results, key)} | {"all": "exact", "soft": "soft"}
+    columns = {heading: Column(in_mode(key, mode)) for heading, mode in modes.items()}
+    return build(name, title, results, paper, rows, columns)
 
 
 def kmax_modes(results: Results, name: str) -> list[int]:
-    """The Ks that a number was evaluated for."""
+    """All K that a number was evaluated for."""
     modes = {mode for runs in results.values() for result in runs for mode in result[name]}
     return sorted(int(mode.removeprefix("kmax")) for mode in modes if mode.startswith("kmax"))
-
-
-def finished(rows: Sequence[str], results: Results) -> list[str]:
-    """The rows that have a result."""
-    return [row for row in rows if results.get(row)]
-
-
-def label(paper: Paper, row: str) -> list[Cell]:
-    """A row's attention, objective and expectation."""
-    known = paper.rows.get(row, {"name": row})
-    return [known.get(name, MISSING) for name in ("name", "objective", "expectation")]
-
-
-def reported(paper: Paper, row: str, *names: str) -> list[Cell]:
-    """The paper's figures, as printed there."""
-    found = paper.results.get(row, {})
-    return [f"{found[name]:.2f}" if name in found else MISSING for name in names]

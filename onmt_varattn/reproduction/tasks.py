@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onmt_varattn.reproduction import tables, vqa_tables
+from onmt_varattn.reproduction import translation_tables, vqa_tables
 from onmt_varattn.reproduction.plot import Measure
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.tables import Result, Results, Table
@@ -77,9 +77,9 @@ TASKS = {
         check_training=_check_translation_training,
         check_evaluation=_check_translation_evaluation,
         tables={
-            1: [tables.table_1],
-            2: [tables.table_2, tables.kmax_table],
-            3: [tables.table_3, tables.entropy_table],
+            1: [translation_tables.table_1],
+            2: [translation_tables.table_2, translation_tables.kmax_table],
+            3: [translation_tables.table_3, translation_tables.entropy_table],
         },
         measure=Measure("ppl", "Perplexity", "test perplexity", "log"),
         test_set=lambda recipe: f"test set `{Path(recipe.evaluate['src']).name}`",
@@ -88,7 +88,7 @@ TASKS = {
         outcome=lambda result: f"perplexity {result['ppl'][result['natural']]:.2f}",
         progress=lambda line: f"ppl {line.get('ppl', float('nan')):.2f}",
         stand_ins={"config": False, "data": "{}", "src_vocab": "-"},
-        alignment_tables=[tables.alignment_table],
+        alignment_tables=[translation_tables.alignment_table],
     ),
     "vqa": Task(
         training="onmt_varattn.bin.vqa.train",

@@ -18,7 +18,7 @@ KEYS = {
     "model", "attention", "estimator", "posterior", "tokens",
     "words", "unknown", "natural", "ppl", "word_ppl",
     "ppl_standard_error", "accuracy", "elbo", "elbo_standard_error", "kl",
-    "prior_entropy", "posterior_entropy", "exact_posterior_entropy", "bleu", "bleu_signature",
+    "prior_entropy", "posterior_entropy", "exact_posterior_entropy", "bleu", "bleu_signature", "chrf", "chrf_signature", "ter", "ter_signature",
     "signature", "relative_entropy", "relative_information", "findings",
 }  # fmt: skip
 
@@ -101,6 +101,7 @@ def test_the_module_writes_what_others_read(model, text, tmp_path):
         nats = math.log(ppl) * result["tokens"]
         assert math.log(result["word_ppl"][way]) * result["words"] == pytest.approx(nats)
     assert (result["bleu"], result["bleu_signature"], result["posterior"]) == ({}, None, None)
+    assert (result["chrf"], result["chrf_signature"], result["ter"]) == ({}, None, {})
     assert result["unknown"] == {"src": 0.0, "tgt": 0.0}
 
 
@@ -115,15 +116,22 @@ def test_bleu_is_that_of_translating_with_the_same_settings(model, text, tmp_pat
     (result,) = results(text, tmp_path, "-model", model, "-bleu", "-beam", 3, "-kmax", 1)["models"]
     sources, references = ((text.parent / f"few.{x}").read_text("utf-8").splitlines() for x in ("de", "en"))
     settings = {"beam": 3, "length_penalty": "wu", "alpha": 1, "eos_norm": 3, "batch_size": 3}
-    right = {}
+    right, chrf, ter = {}, {}, {}
     for way, kmax in (("soft", 0), ("kmax1", 1)):
-        loaded = onmt_varattn.load(str(model), kmax=kmax, **settings)
-        right[way] = sacrebleu.corpus_bleu(loaded.translate(sources), [references], force=True).score
+        written = onmt_varattn.load(str(model), kmax=kmax, **settings).translate(sources)
+        right[way] = sacrebleu.corpus_bleu(written, [references], force=True).score
+        chrf[way] = sacrebleu.corpus_chrf(written, [references]).score
+        ter[way] = sacrebleu.corpus_ter(written, [references]).score
     assert right["soft"] != right["kmax1"], "or one could be taken for the other"
     assert result["bleu"] == pytest.approx(right)
     assert "tok:13a" in result["bleu_signature"]
+    assert (result["chrf"], result["ter"]) == (pytest.approx(chrf), pytest.approx(ter))
+    assert "nc:6" in result["chrf_signature"]
+    assert "tok:tercom" in result["ter_signature"]
     assert "|beam:3|length_penalty:wu|alpha:1|eos_norm:3|" in result["signature"]
-    assert f"BLEU = {right['soft']:.2f} (soft) | kmax1 {right['kmax1']:.2f}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    for name, found in {"BLEU": right, "chrF": chrf, "TER": ter}.items():
+        assert f"{name} = {found['soft']:.2f} (soft) | kmax1 {found['kmax1']:.2f}" in out
 
 
 def test_a_relaxed_model_is_sampled_as_the_seed_says(latent, text, tmp_path, capsys):

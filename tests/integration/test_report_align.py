@@ -122,10 +122,10 @@ def test_links_are_those_of_python(model, source, pieces, raw, tmp_path):
 def test_the_score_comes_last_and_bleu_is_of_the_text(model, toy, tmp_path, capsys):
     flags = ["-tgt", toy / "test.en", "-with_score"]
     plain = translations(model, toy / "test.de", tmp_path / "a", *flags)
-    bleu = capsys.readouterr().out.splitlines()[-1]
+    scores = capsys.readouterr().out.splitlines()[-3:]
     aligned = translations(model, toy / "test.de", tmp_path / "b", *flags, "-report_align")
-    assert capsys.readouterr().out.splitlines()[-1] == bleu
-    assert bleu.startswith("BLEU")
+    assert capsys.readouterr().out.splitlines()[-3:] == scores
+    assert [line.split("|")[0] for line in scores] == ["BLEU", "chrF2", "TER"]
     for one, other in zip(plain, aligned, strict=True):
         text, score = one.split("\t")
         assert other.startswith(text + " ||| ")

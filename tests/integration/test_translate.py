@@ -79,13 +79,19 @@ def test_n_best_and_scores(model, source, raw, tmp_path):
     assert len(set(out[:3])) == 3
 
 
-def test_with_a_reference_it_prints_bleu_and_its_signature(model, toy, tmp_path, capsys):
+def test_with_a_reference_it_prints_scores_and_their_signatures(model, toy, tmp_path, capsys):
     out = translations(model, toy / "test.de", tmp_path / "out", "-tgt", toy / "test.en")
     printed = capsys.readouterr().out
     reference = (toy / "test.en").read_text("utf-8").splitlines()
     right = sacrebleu.corpus_bleu(out, [reference], force=True).score
     assert f" = {right:.2f} " in printed
     assert "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in printed
+    for score, signature in (
+        (sacrebleu.corpus_chrf, "chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:"),
+        (sacrebleu.corpus_ter, "TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:"),
+    ):
+        assert f" = {score(out, [reference]).score:.2f}\n" in printed
+        assert signature in printed
 
 
 def perplexities(log):

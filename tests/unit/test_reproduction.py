@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.reproduction import tables
+from onmt_varattn.reproduction import translation_tables as tables
 from onmt_varattn.reproduction.recipe import RECIPES, Paper, Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import finished_runs
 from onmt_varattn.reproduction.runs import Run, as_words
@@ -345,6 +345,16 @@ def test_table_1_has_means_deviations_and_the_paper_s_figures_in_columns_of_thei
     assert lines[3].endswith("| 6.50 ± 0.50 | 65.0 ± 5.0 | 6.34 | 33.29 |")
     assert lines[4] == "| mine | - | - | 1.00 | 10.0 | - | - |"
     assert len(lines) == 5, "rows without a result are not there"
+
+
+def test_chrf_and_ter_stand_beside_bleu_where_they_were_evaluated():
+    scored = result(6.0, bleu={"exact": 60.0, "kmax5": 59.0}, chrf={"exact": 50.0}, ter={"exact": 40.0})
+    lines = tables.table_1({**RESULTS, "marginal": [scored]}, PAPER).markdown().splitlines()
+    assert lines[0].endswith("| PPL | BLEU | chrF | TER | paper: PPL | paper: BLEU |")
+    assert lines[2].endswith("| 7.00 | 70.0 | - | - | 7.17 | 32.77 |"), "an evaluation of version 0.1"
+    assert lines[3].endswith("| 6.00 | 60.0 | 50.0 | 40.0 | 6.34 | 33.29 |")
+    columns = tables.table_2({"marginal": [scored]}, PAPER).columns
+    assert columns[2:8] == ["PPL", "PPL K=5", "BLEU", "BLEU K=5", "chrF", "TER"]
 
 
 def test_table_2_compares_all_alignments_with_k():

@@ -1,16 +1,16 @@
-"""onmt_evaluate: perplexities, bounds, entropies and BLEU of models with -attention."""
+"""onmt_evaluate: perplexities, bounds, entropies, BLEU, chrF and TER of models with -attention."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import sacrebleu
 import torch
 
 from onmt_varattn.analysis.report import NATS, model_table, nats, number, signature, version, way_table
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.parsers import check_evaluation, evaluate_parser
 from onmt_varattn.nmt.plugin import register
+from onmt_varattn.nmt.text.scores import NAMES, score_text
 from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import to_json, write_result
@@ -88,11 +88,6 @@ def print_results(results: Sequence[dict[str, Any]], targets: Sequence[Any]) -> 
         print(line_of(result))
 
 
-def metric(opt: Any, lowercase: bool) -> sacrebleu.BLEU:
-    """BLEU of tokenised text is asked for by `-bleu_tokenize`, so sacreBLEU need not warn of it."""
-    return sacrebleu.BLEU(lowercase=lowercase, tokenize=opt.bleu_tokenize, force=True)
-
-
 def read_text(src: str, tgt: str) -> Text:
     """Two files of equal length without blank lines."""
     source, target = zip(*read_parallel(src, tgt), strict=True)
@@ -142,7 +137,7 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
     if not scores.finite:
         raise UserError(f"{path}: its likelihoods are not finite numbers; it cannot be scored")
     warn_of_findings(model, fit, scores.findings)
-    bleu, bleu_signature = bleu_scores(model, path, text, opt) if opt.bleu else ({}, None)
+    none: dict[str, Any] = {name: {} for name in NAMES} | {f"{name}_signature": None for name in NAMES}
     result = {
         "model": path,
         "attention": attention,
@@ -150,8 +145,7 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
         "posterior": model.model_opt.posterior,
         "unknown": fit.unknown,
         **asdict(scores),
-        "bleu": bleu,
-        "bleu_signature": bleu_signature,
+        **(text_scores(model, path, text, opt) if opt.bleu else none),
     }
     return {**result, "signature": signature(settings(result, len(pairs), opt))}
 
@@ -174,8 +168,8 @@ def counted(readings: "Iterable[Reading]", sizes: Sequence[int], bar: Any) -> "I
         bar.update(len(reading.lines), sum(sizes[i] for i in reading.lines))
 
 
-def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[str, float], str]:
-    """BLEU for the natural way of testing and for each K; and sacreBLEU's signature."""
+def text_scores(model: "Model", path: str, text: Text, opt: Any) -> dict[str, Any]:
+    """BLEU, chrF and TER of the natural test-time mixture and of each K, with their signatures."""
     from onmt_varattn.analysis.evaluation import decoding_options
     from onmt_varattn.latent import OBJECTIVES
     from onmt_varattn.latent.mixtures import way_of
@@ -184,9 +178,8 @@ def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[s
     chosen = opt.kmax if opt.bleu_kmax is None else opt.bleu_kmax
     others = [] if natural == "samples" else list(map(way_of, chosen))
     ways = list(dict.fromkeys([natural, *others]))
-    bleu = metric(opt, model.processing.tgt.lowercase)
-    scores, step = {}, BATCHES_TRANSLATED * opt.batch_size
-    total = len(ways) * len(text.source)
+    found: dict[str, Any] = {name: {} for name in NAMES}
+    step, total = BATCHES_TRANSLATED * opt.batch_size, len(ways) * len(text.source)
     with progress(total=total, desc=f"translating with {path}", unit="sentences") as bar:
         for way in ways:
             torch.manual_seed(opt.seed)
@@ -195,8 +188,10 @@ def bleu_scores(model: "Model", path: str, text: Text, opt: Any) -> tuple[dict[s
             for start in range(0, len(text.source), step):
                 translations += model.translate(text.source[start : start + step], **options)
                 bar.update(min(step, len(text.source) - start))
-            scores[way] = bleu.corpus_score(translations, [text.target]).score
-    return scores, str(bleu.get_signature())
+            lowercase = model.processing.tgt.lowercase
+            for name, score in score_text(translations, text.target, lowercase, opt.bleu_tokenize).items():
+                found[name][way], found[f"{name}_signature"] = score.score, score.signature
+    return found
 
 
 def settings(result: dict[str, Any], sentences: int, opt: Any) -> dict[str, Any]:
@@ -234,8 +229,8 @@ def line_of(result: dict[str, Any]) -> str:
     parts += [f"{name} {nats(result, key)}" for name, key in NATS.items() if result[key] is not None]
     parts.append(f"accuracy {number(result['accuracy'], 1)}")
     if result["bleu"]:
-        parts += by_way(result["bleu"], {}, "BLEU")
-        parts.append(result["bleu_signature"])
+        for key, name in NAMES.items():
+            parts += [*by_way(result[key], {}, name), result[f"{key}_signature"]]
     return " | ".join([*parts, result["signature"]])
 
 
@@ -253,7 +248,7 @@ def tables(results: Sequence[dict[str, Any]]) -> str:
         ),
     ]
     if any(result["bleu"] for result in results):
-        parts.append(way_table("BLEU", results, "bleu"))
+        parts += [way_table(name, results, key) for key, name in NAMES.items()]
     return "\n\n".join(parts)
 
 

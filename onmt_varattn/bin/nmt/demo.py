@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import sacrebleu
 import torch
 
 import onmt_varattn
@@ -22,6 +21,7 @@ from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_ali
 from onmt_varattn.analysis.figures import Panel, plot
 from onmt_varattn.api import Model
 from onmt_varattn.errors import require
+from onmt_varattn.nmt.text.scores import score_text
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.reading import read_lines
 
@@ -116,13 +116,15 @@ def report(model: Model) -> float:
         line for line in map(json.loads, read_lines(f"{OUT}/model.metrics.jsonl")) if line["part"] == "valid"
     ]
     best = min((line for line in valid if not line.get("warm_up")), key=lambda line: line["ppl"])
-    bleu = sacrebleu.corpus_bleu(read_lines(f"{OUT}/test.out"), [target], force=True).score
-    print(f"\nBLEU, test set, 5 alignments per word       {bleu:6.2f}")
+    scores = score_text(read_lines(f"{OUT}/test.out"), target)
+    print(f"\nBLEU, test set, 5 alignments per word       {scores['bleu'].score:6.2f}")
+    print(f"chrF                                        {scores['chrf'].score:6.2f}")
+    print(f"TER                                         {scores['ter'].score:6.2f}")
     print(f"perplexity, validation set, exact           {best['ppl']:6.3f}")
     print(f"KL(posterior, prior) per word, in nats      {best['kl']:6.3f}")
     print(f"alignment error rate, test set: prior       {rates[0]:6.1%}")
     print(f"                                posterior   {rates[1]:6.1%}")
-    return bleu
+    return scores["bleu"].score
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sacrebleu
 from onmt.utils.parse import ArgumentParser
 
 from onmt_varattn.errors import FailedError, UserError
@@ -19,6 +18,7 @@ from onmt_varattn.nmt.search.loading import Loaded
 from onmt_varattn.nmt.search.translator import Hypothesis, Translator
 from onmt_varattn.nmt.settings import check_translate
 from onmt_varattn.nmt.text.fit import SAMPLE, sides_of, warn_of_misfit
+from onmt_varattn.nmt.text.scores import score_text
 from onmt_varattn.nmt.text.vocabulary import unknown_share
 from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils.cli import start_logging
@@ -90,7 +90,8 @@ def translate_file(opt: Namespace) -> None:
         print(f"{len(source)} sentences translated to {opt.output}")
     finally:
         if reference is not None and not opt.tgt_prefix:  # a prefix is copied, not translated
-            print(bleu([best[0].text for best in found], reference, translator.lowercase))
+            scores = score_text([best[0].text for best in found], reference, translator.lowercase)
+            print("\n".join(score.line for score in scores.values()))
     if dumped.error is not None:
         raise FailedError(
             f"-dump_attention {opt.dump_attention}: cannot be written: {dumped.error.strerror}; "
@@ -261,10 +262,3 @@ def output_lines(found: Iterable[list[Any]], with_score: bool) -> Iterator[str]:
     for line in found:
         for hypothesis in line:
             yield f"{hypothesis}\t{float(hypothesis.score):.4f}" if with_score else str(hypothesis)
-
-
-def bleu(translations: list[str], reference: list[str], lowercase: bool) -> str:
-    """The line people paste into papers: BLEU with sacreBLEU's signature."""
-    metric = sacrebleu.BLEU(lowercase=lowercase, force=True)
-    score = metric.corpus_score(translations, [reference])
-    return f"{score.format(signature=str(metric.get_signature()))}"
