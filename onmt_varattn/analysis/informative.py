@@ -17,8 +17,8 @@ from onmt_varattn.training.health import SAME, UNIFORM
 
 LEAST = 100.0  # nats of summed log S: of five sentences of nine words, as few as can be judged
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
-IGNORED = "the model does not look at the source, and its alignments say nothing"
-MEANING = {"prior": IGNORED, "posterior": "they say nothing of the source", "exact": IGNORED}
+IGNORED = "the model ignores the source, and its alignments carry no information"
+MEANING = {"prior": IGNORED, "posterior": "they carry no information", "exact": IGNORED}
 MORE = 'see the training page, "Failed runs"'
 
 
@@ -67,9 +67,11 @@ class Informative:
             return None
         entropy, information = self.relative_entropy, self.relative_information
         if entropy > UNIFORM:
-            what = f"uniform (entropy {entropy:.2f} of the largest)"
+            what = f"uniform (entropy {entropy:.2f} of the maximum)"
         elif information < SAME:
-            what = f"the same for all words of a sentence (information {information:.2f} of the largest)"
+            what = (
+                f"the same for all words of a sentence (mutual information {information:.2f} of the maximum)"
+            )
         else:
             return None
-        return f"the {NAMES[kind]}'s alignments are {what}: {MEANING[kind]}; {MORE}"
+        return f"the alignments of the {NAMES[kind]} are {what}: {MEANING[kind]}; {MORE}"

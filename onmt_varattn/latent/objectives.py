@@ -511,7 +511,7 @@ class ScheduledObjective:
             return f"Alignments have not formed, and validation no longer gets better at step {self.step:,}"
         return (
             f"Alignments have formed at step {self.step:,} "
-            f"({self.formation.level or 0.0:.2f} of the largest mutual information)"
+            f"({self.formation.level or 0.0:.2f} of the maximum mutual information)"
         )
 
     def start_state(self) -> dict[str, Any] | None:

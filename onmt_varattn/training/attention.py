@@ -40,16 +40,14 @@ def describe_attention(it: AttentionSettings, network: str | None = None) -> str
     """
     parts = [str(it.attention)]
     if it.attention_estimator != "none":
-        parts.append(f"by {it.attention_estimator}")
+        parts.append(f"estimator {it.attention_estimator}")
     if it.posterior:
-        parts.append(f"with posterior {it.posterior}" + (f" ({network})" if network else ""))
+        parts.append(f"posterior {it.posterior}" + (f" ({network})" if network else ""))
     if it.attention_warmup_steps:
-        first = f"{it.attention_warmup} attention" + ("" if it.attention_warmup == "soft" else " by enum")
-        if it.attention_warmup_steps == "auto":
-            parts.append(f"once {first} has formed alignments")
-        else:
-            parts.append(f"after {it.attention_warmup_steps} steps of {first}")
-    return " ".join(parts)
+        automatic = it.attention_warmup_steps == "auto"
+        length = "until alignments have formed" if automatic else f"for {it.attention_warmup_steps} steps"
+        parts.append(f"warm-up with {it.attention_warmup} attention {length}")
+    return ", ".join(parts)
 
 
 def mixture_of(it: MixtureSettings, objective: Objective, samples: int | None = None) -> Mixture:

@@ -13,10 +13,10 @@ GROWTH = 10.0  # times the lowest one so far: exploding
 AT_BOUNDS = 0.1  # share of concentrations that are cut off
 WORSE = 1.02  # times the perplexity of soft attention
 
-WAIT = "If this lasts, begin anew with -param_init 0, or a lower -learning_rate"
+WAIT = "If this lasts, restart with -param_init 0, or a lower -learning_rate"
 NOT_BEGUN = (
-    "The run is over before its warm-up is: the model was trained with %s attention alone. Give it more "
-    "steps, or fewer -attention_warmup_steps."
+    "The run ended during the warm-up: the model was trained with %s attention only. Increase -train_steps, "
+    "or decrease -attention_warmup_steps."
 )
 
 Metrics = dict[str, float]
@@ -62,8 +62,8 @@ class Health:
         elif (differ := metrics.get("prior_information", 1.0)) < SAME and step >= AFTER:
             yield (
                 "same",
-                f"all words of a sentence look at the same source positions after {step:,} steps (they "
-                f"differ by {differ:.2f} of what they could). "
+                f"all words of a sentence attend to the same source positions after {step:,} steps "
+                f"({differ:.2f} of the maximum mutual information). "
                 + (WAIT if warming_up or self.attention == "soft" else self._remedy),
             )
         if warming_up:
@@ -72,23 +72,23 @@ class Health:
         if kl is not None and kl < NO_DIVERGENCE and UNDECIDED < undecided <= UNIFORM and step >= AFTER:
             yield (
                 "no divergence",
-                f"posterior and prior are equal (KL {kl:.3f}) and undecided ({undecided:.2f} of the largest "
-                f"entropy): neither learns. {self._remedy}",
+                f"posterior and prior are equal (KL {kl:.3f}) and nearly uniform ({undecided:.2f} of the "
+                f"maximum entropy): neither learns. {self._remedy}",
             )
         of_posterior = _relative_posterior_entropy(metrics)
         if of_posterior < SHARP and metrics.get("posterior_information", 1.0) < SAME:
             yield (
                 "one position",
                 f"the posterior has collapsed to one source position for all words of a sentence "
-                f"({of_posterior:.2f} of the largest entropy, and they differ by "
-                f"{metrics['posterior_information']:.2f} of what they could). {self._remedy}",
+                f"({of_posterior:.2f} of the maximum entropy, {metrics['posterior_information']:.2f} of the "
+                f"maximum mutual information). {self._remedy}",
             )
         if (variance := metrics.get("reward_variance")) is not None:
             if variance > max(VARIANCE, GROWTH * self._lowest_variance):
                 yield (
                     "variance",
                     f"the variance of rewards has grown from {self._lowest_variance:.1f} to {variance:.1f}. "
-                    "Lower -learning_rate, draw more (-attention_samples), or use -baseline soft or "
+                    "Decrease -learning_rate, increase -attention_samples, or use -baseline soft or "
                     "-attention_estimator sum_and_sample",
                 )
             self._lowest_variance = min(self._lowest_variance, max(variance, 1e-3))
@@ -96,39 +96,37 @@ class Health:
             yield (
                 "bounds",
                 f"{metrics['at_bounds']:.0%} of the concentrations are at their bounds, where they get no "
-                "gradient. Lower -learning_rate or -kl_weight",
+                "gradient. Decrease -learning_rate or -kl_weight",
             )
         if validation and metrics.get("soft_ppl", float("inf")) * WORSE < metrics["ppl"]:
             yield (
                 "worse than soft",
-                f"validation perplexity {metrics['ppl']:.2f} is above {metrics['soft_ppl']:.2f}, which soft "
-                "attention has with the same parameters: single alignments say too little. Train longer, "
+                f"validation perplexity {metrics['ppl']:.2f} is above {metrics['soft_ppl']:.2f}, that of "
+                "soft attention with the same parameters: single alignments are not sufficient. Train longer, "
                 "use -test_attention soft, or another -attention_estimator",
             )
 
     def _uniform(self, step: int, undecided: float, warming_up: bool) -> str:
-        what = f"alignments are uniform after {step:,} steps ({undecided:.2f} of the largest entropy)"
+        what = f"alignments are uniform after {step:,} steps ({undecided:.2f} of the maximum entropy)"
         if self.attention == "soft" or warming_up:
             go_on = (
-                f"; {self.first} attention goes on until they form" if warming_up and self.automatic else ""
+                f"; {self.first} attention continues until they form" if warming_up and self.automatic else ""
             )
             return (
-                f"{what}{go_on}. If this lasts, see that line n of the source belongs to line n of the "
-                "target, try another -learning_rate, and -param_init 0"
+                f"{what}{go_on}. If this lasts, check that line n of the source is the translation of "
+                "line n of the target, try another -learning_rate, and -param_init 0"
             )
         return f"{what}: the source is ignored. {self._remedy}"
 
     @property
     def _remedy(self) -> str:
-        """What to do about alignments that say nothing."""
+        """Advice for alignments without information."""
         lower = "a lower -learning_rate"
-        return (
-            f"Begin anew with {lower}" if self.automatic else "Begin anew with -attention_warmup_steps auto"
-        )
+        return f"Restart with {lower}" if self.automatic else "Restart with -attention_warmup_steps auto"
 
 
 def _relative_posterior_entropy(metrics: Metrics) -> float:
-    """The posterior's entropy as a share of the largest one; 1 where it is not known."""
+    """Entropy of the posterior relative to the maximum; 1 if unknown."""
     prior, relative = metrics.get("prior_entropy", 0.0), metrics.get("relative_entropy", 0.0)
     if "posterior_entropy" not in metrics or not relative > 0:
         return 1.0

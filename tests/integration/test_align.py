@@ -103,7 +103,7 @@ def test_links_above_a_threshold(forward, text, run):
     assert found == right
     assert any(len(links) != len(target.split()) for links, (_, target) in zip(found, text, strict=True))
     links, words = sum(map(len, right)), sum(len(target.split()) for _, target in text)
-    assert f"{links} links, {links / words:.2f} a target word, threshold 0.12 of posterior" in line
+    assert f"{links} links, {links / words:.2f} per target word, threshold 0.12 of posterior" in line
 
 
 def test_the_default_is_the_best_that_all_models_have(forward, backward, run):
@@ -140,7 +140,7 @@ def test_each_model_is_judged_by_itself(forward, backward, toy, tmp_path, capsys
     warnings = capsys.readouterr().err.splitlines()
     assert len(warnings) == 2
     for model, warning in zip((forward, backward), warnings, strict=True):
-        assert warning.startswith(f"warning: {model}: the exact posterior's alignments are ")
+        assert warning.startswith(f"warning: {model}: the alignments of the exact posterior are ")
 
 
 def test_gold_links_by_hand(forward, text, run, tmp_path):

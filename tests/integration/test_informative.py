@@ -57,8 +57,8 @@ def test_uniform_alignments_are_warned_of(command, run, uniform):
     out, warnings, _ = run(command, uniform)
     entropy = "0.9[0-9]" if command == "align" else "1.00"  # not all words are of as many tokens
     assert re.fullmatch(
-        rf"warning: {uniform}: the prior's alignments are uniform \(entropy {entropy} of the largest\): the "
-        rf"model does not look at the source, and its alignments say nothing; {MORE}",
+        rf"warning: {uniform}: the alignments of the prior are uniform \(entropy {entropy} of the maximum\): the "
+        rf"model ignores the source, and its alignments carry no information; {MORE}",
         warnings[0],
     )
     assert all(f"{uniform}: the exact posterior's" in line for line in warnings[1:]), "once a distribution"
@@ -71,7 +71,7 @@ def test_the_same_alignment_for_all_words_is_warned_of(command, run, model, tmp_
     """Scores that do not know the query."""
     blind = changed(model, tmp_path / "same.pt", {"score.query.weight": 0, "score.weight.weight": 8})
     warnings = run(command, blind)[1]
-    assert f"{blind}: the prior's alignments are the same for all words of a sentence (" in warnings[0]
+    assert f"{blind}: the alignments of the prior are the same for all words of a sentence (" in warnings[0]
 
 
 @commands
@@ -112,7 +112,7 @@ def test_each_distribution_is_judged_by_itself(command, run, data, tmp_path):
     kinds = ["prior", "posterior", "exact posterior"]
     assert len(warnings) == len(kinds)
     for kind, warning in zip(kinds, warnings, strict=True):
-        assert warning.startswith(f"warning: {untrained}: the {kind}'s alignments are uniform (entropy ")
+        assert warning.startswith(f"warning: {untrained}: the alignments of the {kind} are uniform (entropy ")
     if command == "evaluate":
         (result,) = json.loads(written)["models"]
         found = result["findings"]

@@ -34,7 +34,7 @@ def test_one_line_of_two_models_from_the_shell(variational, model, toy, tmp_path
         sys.executable, "tools/plot_alignment.py", *words.split(),
         "-output", tmp_path / "a.png", tmp_path / "a.svg", "-output", tmp_path / "a.pdf",
     )  # fmt: skip
-    assert result.stdout.startswith("prior and posterior drawn to ")
+    assert result.stdout.startswith("prior and posterior written to ")
     assert "no installed font" not in result.stderr
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")

@@ -41,7 +41,7 @@ def metrics(directory, name="m"):
 
 def test_it_switches_reports_up_to_there_and_says_so(data, tmp_path, forms):
     assert run(data, tmp_path, LATENT) == 0
-    assert "once soft attention has formed alignments" in log(tmp_path)
+    assert "warm-up with soft attention until alignments have formed" in log(tmp_path)
     assert "Alignments have formed at step 20" in log(tmp_path)
     assert ": variational attention from here" in log(tmp_path)
     lines = metrics(tmp_path)
@@ -113,7 +113,7 @@ def test_a_warm_up_that_gets_no_better_ends_without_alignments(data, tmp_path):
 
 def test_a_run_that_ends_before_its_warm_up_says_so(data, tmp_path):
     assert run(data, tmp_path, f"{LATENT} -train_steps 10") == 0
-    assert "The run is over before its warm-up is: the model was trained with soft attention" in log(tmp_path)
+    assert "The run ended during the warm-up: the model was trained with soft attention" in log(tmp_path)
 
 
 def test_uniform_alignments_are_reported(data, tmp_path, monkeypatch):
@@ -121,7 +121,7 @@ def test_uniform_alignments_are_reported(data, tmp_path, monkeypatch):
     monkeypatch.setattr(health, "UNIFORM", 0.0)
     assert run(data, tmp_path, f"{LATENT} -attention_warmup_steps 0 -train_steps 10") == 0
     assert "Health: alignments are uniform after 8 steps" in log(tmp_path)
-    assert "Begin anew with -attention_warmup_steps auto." in log(tmp_path)
+    assert "Restart with -attention_warmup_steps auto." in log(tmp_path)
 
 
 class TestTrainFrom:

@@ -190,10 +190,10 @@ def test_the_log_says_what_is_trained(data, tmp_path):
     assert call(train.main, *words.split(), "-log_file", tmp_path / "log") == 0
     text = (tmp_path / "log").read_text()
     assert (
-        "Attention: relaxed by sample with posterior amortized (brnn) once soft attention has formed alignments"
+        "Attention: relaxed, estimator sample, posterior amortized (brnn), warm-up with soft attention until alignments have formed"
         in text
     )
-    assert "The run is over before its warm-up is" in text
+    assert "The run ended during the warm-up" in text
 
 
 def test_a_warm_up_as_long_as_the_run_is_warned_of(data, tmp_path):
@@ -201,5 +201,5 @@ def test_a_warm_up_as_long_as_the_run_is_warned_of(data, tmp_path):
     words += f" -attention_warmup_steps 1000 -save_model {tmp_path}/m"
     assert call(train.main, *words.split(), "-log_file", tmp_path / "log") == 0
     text = (tmp_path / "log").read_text()
-    assert "after 1000 steps of hard attention by enum" in text
+    assert "warm-up with hard attention for 1000 steps" in text
     assert "the warm-up is not over by -train_steps 2" in text

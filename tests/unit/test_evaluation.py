@@ -123,8 +123,8 @@ def test_alignments_that_say_nothing_are_findings():
     assert found.relative_entropy == pytest.approx({"prior": 0.975, "posterior": 0.2, "exact": 0.2})
     assert found.relative_information == pytest.approx({"prior": 0.01, "posterior": 0.015, "exact": 0.75})
     assert [finding.partition(" (")[0] for finding in found.findings] == [
-        "the prior's alignments are uniform",
-        "the posterior's alignments are the same for all words of a sentence",
+        "the alignments of the prior are uniform",
+        "the alignments of the posterior are the same for all words of a sentence",
     ]
 
 

@@ -33,11 +33,11 @@ def test_a_healthy_run_is_left_in_peace():
     ("changes", "words"),
     [
         ({"relative_entropy": 0.97, "prior_entropy": 2.6}, "alignments are uniform after 2,000 steps"),
-        ({"prior_information": 0.02}, "look at the same source positions after 2,000 steps"),
+        ({"prior_information": 0.02}, "attend to the same source positions after 2,000 steps"),
         ({"relative_entropy": 0.85, "kl": 0.002}, "posterior and prior are equal"),
         ({"posterior_entropy": 0.05, "posterior_information": 0.01}, "collapsed to one source position"),
         ({"at_bounds": 0.4}, "40% of the concentrations are at their bounds"),
-        ({"ppl": 9.5}, "which soft attention has with the same parameters"),
+        ({"ppl": 9.5}, "that of soft attention with the same parameters"),
     ],
 )
 def test_a_sick_run_is_told_what_is_wrong(changes, words):
@@ -77,7 +77,7 @@ def test_uniform_alignments_are_no_news_in_the_first_steps():
 def test_the_warm_up_is_judged_by_its_alignments_alone():
     assert judge({"kl": 0.0, "relative_entropy": 0.88, "ppl": 99.0}, warming_up=True) == []
     (finding,) = judge({"relative_entropy": 0.99}, warming_up=True)
-    assert "soft attention goes on until they form" in finding
+    assert "soft attention continues until they form" in finding
 
 
 def test_a_finding_is_repeated_with_validations_only():

@@ -67,8 +67,8 @@ def test_sums_are_those_of_training(kind, flags):
 def test_uniform_alignments_are_found():
     found = summed(torch.full((7, 9), 1 / 9), torch.full((5, 4), 1 / 4)).finding("prior")
     assert found == (
-        "the prior's alignments are uniform (entropy 1.00 of the largest): the model does not look at the "
-        'source, and its alignments say nothing; see the training page, "Failed runs"'
+        "the alignments of the prior are uniform (entropy 1.00 of the maximum): the model ignores the source, "
+        'and its alignments carry no information; see the training page, "Failed runs"'
     )
 
 
@@ -76,7 +76,8 @@ def test_uniform_alignments_are_found():
 def test_one_position_for_all_words_is_found(kind):
     found = summed(one_for_all(7, 9), one_for_all(5, 4)).finding(kind.split()[0])
     assert found.startswith(
-        f"the {kind}'s alignments are the same for all words of a sentence (information 0.00 of the largest): "
+        f"the alignments of the {kind} are the same for all words of a sentence (mutual information 0.00 of the "
+        "maximum): "
     )
 
 

@@ -225,7 +225,7 @@ def summary(opt: Any, kind: str, pairs: Pairs, found: list[Links], gold: list[Go
     links, words = sum(map(len, found)), sum(len(target.labels) for _, target in pairs)
     blank = sum(not all(side.tokens for side in pair) for pair in pairs)
     method = opt.method + (f" {opt.threshold:g}" if opt.method == "threshold" else "")
-    line = f"{opt.output}: {len(pairs)} pairs, {links} links, {links / max(words, 1):.2f} a target word"
+    line = f"{opt.output}: {len(pairs)} pairs, {links} links, {links / max(words, 1):.2f} per target word"
     line += f", {method} of {kind}" + (f", {opt.symmetrize}" if opt.reverse_model else "")
     if blank:
         line += f", {blank} pairs with a blank side left empty"

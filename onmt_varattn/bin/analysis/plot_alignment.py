@@ -72,7 +72,7 @@ def plot_alignment(opt: Any) -> None:
     missing = plot(panels(opt, source, target), outputs)
     for sentence in advice([source, target], missing):
         print(f"warning: {sentence}", file=sys.stderr)
-    print(f"{' and '.join(NAMES[kind] for kind in opt.kinds)} drawn to {', '.join(outputs)}")
+    print(f"{' and '.join(NAMES[kind] for kind in opt.kinds)} written to {', '.join(outputs)}")
 
 
 def panels(opt: Any, source: str, target: str) -> list[Any]:

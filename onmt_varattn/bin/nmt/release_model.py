@@ -59,7 +59,7 @@ def release_model(args: Sequence[str] | None = None) -> None:
         checkpoint.write_for_opennmt(model, opt.output)
     else:
         convert(model, opt.output, opt.quantization)
-    print(f"{opt.model} released to {opt.output}")
+    print(f"released model written to {opt.output}")
 
 
 def convert(model: dict[str, Any], output: str, quantization: str | None) -> None:

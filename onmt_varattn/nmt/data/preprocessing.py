@@ -389,7 +389,7 @@ def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str | Subwords:
 
 def _sizes(chosen: Sequence[Subwords]) -> str:
     """What was chosen for both sides together, or for each, and why."""
-    other = "-vocab_size sets another number"
+    other = "set -vocab_size for another number"
     first = chosen[0]
     if all((found.size, found.reason) == (first.size, first.reason) for found in chosen):
         where = "for both sides" if len(chosen) == 1 else "on each side"
@@ -514,12 +514,7 @@ def _vocabulary_size(opt: Any, found: int, subwords: int | None) -> str:
         if opt.vocab_size is None or found >= opt.vocab_size:
             return size
         return f"{size} (-vocab_size {opt.vocab_size:,}, but the training text has no more distinct words)"
-    if subwords is None or found >= subwords:
-        return size
-    return (
-        f"{size} (the model has {subwords:,} subwords; those not found in the segmented training text, such "
-        "as parts of longer subwords, are left out)"
-    )
+    return size if subwords is None or found >= subwords else f"{size} of {subwords:,} subwords"
 
 
 def _report(
@@ -541,6 +536,11 @@ def _report(
         print(
             f"{meaning} vocabulary: {_vocabulary_size(opt, len(vocabularies[i]), sizes[i])}; "
             f"unknown in valid: {unknown:,} of {len(tokens):,} ({unknown / len(tokens):.2%})"
+        )
+    if any(size is not None and len(found) < size for found, size in zip(vocabularies, sizes, strict=True)):
+        print(
+            "note: subwords that do not occur in the segmented training text, such as parts of longer "
+            "subwords, are not in the vocabulary"
         )
     print("written: " + " ".join(paths.values()))
     config, model = shlex.quote(paths["yaml"]), shlex.quote(f"{opt.save_data}.model")
