@@ -102,8 +102,8 @@ class Health:
             yield (
                 "worse than soft",
                 f"validation perplexity {metrics['ppl']:.2f} is above {metrics['soft_ppl']:.2f}, that of "
-                "soft attention with the same parameters: single alignments are not sufficient. Train longer, "
-                "use -test_attention soft, or another -attention_estimator",
+                "soft attention with the same parameters: single alignments are not sufficient. Train "
+                "longer, use -test_attention soft, or another -attention_estimator",
             )
 
     def _uniform(self, step: int, undecided: float, warming_up: bool) -> str:
