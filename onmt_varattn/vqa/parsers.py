@@ -42,14 +42,12 @@ def vqa_preprocess_parser() -> Parser:
 
 
 def vqa_evaluate_parser() -> Parser:
-    """All options of onmt_vqa_evaluate; their names may have dashes instead of underscores."""
+    """All options of onmt_vqa_evaluate."""
     parser = Parser(
         description="Evaluate models that answer questions about images: NLL, VQA accuracy, bounds, "
         "entropies. Or ask one of them a question: -image_features and -question."
     )
     add_to(parser, EvaluateSettings)
-    for name, action in list(parser._option_string_actions.items()):
-        parser._option_string_actions.setdefault(name.replace("_", "-"), action)
     return parser
 
 
