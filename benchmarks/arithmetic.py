@@ -2,7 +2,7 @@
 
 A product in the forward pass comes back twice in the backward pass, once for the gradient of each
 factor: three in all. Nothing is counted twice that can be computed once: source keys and the
-memory's part of emission states are taken once a sentence, and vocabulary rows once a candidate.
+memory's part of emission states are taken once per sentence, and vocabulary rows once per candidate.
 """
 
 from benchmarks.shapes import Shape

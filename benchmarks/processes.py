@@ -2,7 +2,7 @@
 
     python -m benchmarks.processes -update docs/benchmarks.md
 
-Both train on a generated corpus with one thread a process. With two, each has as many sentences a
+Both train on a generated corpus with one thread per process. With two, each has as many sentences per
 step as the one ("twice the batch"), or half as many ("the same batch").
 """
 
@@ -52,7 +52,7 @@ def corpus(directory: Path) -> Path:
 
 
 def words_per_second(config: Path, flags: str, steps: int) -> float:
-    """Target words a second, the median over reports after the first."""
+    """Target words per second, the median over reports after the first."""
     every = max(1, steps // 5)
     words = f"-config {config} {SHAPES['small'].options()} {flags} -train_steps {steps} -report_every {every}"
     words += f" -save_model {config.parent}/m -keep_checkpoint 0 -metrics_file none -seed 1"
@@ -89,7 +89,7 @@ def main() -> None:
     print(text)
     if args.update:
         said = f"`python -m benchmarks.processes -rounds {args.rounds} -steps {args.steps}`"
-        machine = f"{os.cpu_count()} cores, one thread a process"
+        machine = f"{os.cpu_count()} cores, one thread per process"
         pages.update(Path(args.update), "processes", f"{text}\n\n{said}, {machine}.\n")
 
 

@@ -43,7 +43,7 @@ def training(found: Found) -> str:
     rate = statistics.median(m["gemm_rate"] for task in tasks for m in found[task])
     return "\n".join(lines) + (
         f"\n\nThe minimum is the matrix products that a step needs (`benchmarks/arithmetic.py`) at "
-        f"{rate / 1e9:.0f} billion operations a second, the rate of large products alone (median over the "
+        f"{rate / 1e9:.0f} billion operations/s, the rate of large products alone (median over the "
         "run).\n"
     )
 
@@ -96,7 +96,7 @@ def plot_scaling(found: Found, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, 2, figsize=(9, 6.5), sharex="col", layout="constrained")
-    measures = {"seconds": "seconds a step", "peak_gigabytes": "peak memory, GB"}
+    measures = {"seconds": "seconds per step", "peak_gigabytes": "peak memory, GB"}
     for column, (name, title) in enumerate(SCALED_BY.items()):
         for system, tasks in _scaled(found, name)[0].items():
             for row, key in enumerate(measures):

@@ -19,7 +19,7 @@ from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.runs import as_words
 from onmt_varattn.utils import pages
 
-# Tokens in either vocabulary (as many as there are merges), and words a sentence.
+# Tokens in either vocabulary (as many as there are merges), and words per sentence.
 RECIPES = {"iwslt14": (14_000, 25), "wmt17": (32_000, 30)}
 ROWS = ("soft", "variational_sample", "variational_enum")
 PROCESSES = (2, 4, 8)
@@ -91,8 +91,8 @@ def main() -> None:
     register()
     many = " / ".join(map(str, PROCESSES))
     lines = [
-        "| recipe | row | batch of a process | parameters, M | with gradients and Adam, MB "
-        f"| kept for backward, MB | sent by each of {many} processes a step, MB | checkpoint, MB |",
+        "| recipe | row | batch per process | parameters, M | with gradients and Adam, MB "
+        f"| kept for backward, MB | sent by each of {many} processes per step, MB | checkpoint, MB |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for recipe in RECIPES:

@@ -9,7 +9,7 @@ class Shape:
 
     words: int  # in either vocabulary
     batch: int
-    source: int  # words a sentence
+    source: int  # words per sentence
     target: int
     layers: int
     embeddings: int

@@ -145,7 +145,7 @@ def heading(recipe: Recipe, runs: list[Run]) -> str:
         + ", ".join(f"{row} ({', '.join(which)})" for row, which in several.items())
         + "; one seed otherwise. "
         if several
-        else "One seed a row. "
+        else "One seed per row. "
     )
     task = task_of(recipe)
     return (

@@ -101,9 +101,9 @@ TASKS = {
             2: [vqa_tables.kmax_table, vqa_tables.kmax_accuracy_table],
             3: [vqa_tables.table_3, vqa_tables.entropy_table, vqa_tables.box_table],
         },
-        measure=Measure("nll", "NLL", "test NLL, in nats a question", "linear"),
+        measure=Measure("nll", "NLL", "test NLL, in nats per question", "linear"),
         test_set=_vqa_test_set,
-        note="NLL is in nats a question, of one answer drawn from its annotators' (those in the vocabulary); "
+        note="NLL is in nats per question, of one answer drawn from its annotators' (those in the vocabulary); "
         "accuracy is the official VQA accuracy in percent. Both are as trained and tested (exact for latent "
         "attention, soft for soft).",
         outcome=_vqa_outcome,
