@@ -104,8 +104,8 @@ TASKS = {
         measure=Measure("nll", "NLL", "test NLL, in nats per question", "linear"),
         test_set=_vqa_test_set,
         note="NLL is in nats per question, of one answer drawn from its annotators' (those in the "
-        "vocabulary); accuracy is the official VQA accuracy in percent. Both are as trained and tested (exact for latent "
-        "attention, soft for soft).",
+        "vocabulary); accuracy is the official VQA accuracy in percent. Both are as trained and tested "
+        "(exact for latent attention, soft for soft).",
         outcome=_vqa_outcome,
         progress=lambda line: f"NLL {line.get('nll', float('nan')):.2f}",
         devices=("gpu_ranks", "gpu"),
