@@ -1,7 +1,7 @@
 """Starting the processes of a run on this machine, and ending them together.
 
-Each process is the same command again, with the variables that torchrun sets too, so that both
-ways to start a run are one for everything else.
+Each process is the same command again, with the environment variables of torchrun, so that a run can be
+started by either.
 """
 
 import os
@@ -11,15 +11,19 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from types import FrameType
 
+import torch
+
+from onmt_varattn.errors import UserError
 from onmt_varattn.training.processes import USE_CUDA
 from onmt_varattn.utils.cli import program
 
-LIFELINE = "ONMT_VARATTN_LIFELINE"  # a pipe that ends with the launcher
-GRACE_SECONDS = 5.0  # for the others to notice that a process is gone
-STOP_SECONDS = 120.0  # for all to save after a signal
+LIFELINE = "ONMT_VARATTN_LIFELINE"  # a pipe that is closed when the launcher ends
+GRACE_SECONDS = 5.0  # time for the other processes to notice that one is gone
+STOP_SECONDS = 120.0  # time for all processes to save after a signal
 
 
 def is_started() -> bool:
@@ -28,48 +32,89 @@ def is_started() -> bool:
 
 
 def has_checked() -> bool:
-    """Whether the launcher has looked at options and data already."""
+    """Whether the launcher has checked options and data already."""
     return LIFELINE in os.environ
 
 
-def own_command(args: Sequence[str] | None) -> list[str]:
-    """The command line that runs this program again, be it ours or one that calls ours.
+def take_part(opt: Namespace) -> None:
+    """Set the options of one of several processes from the environment variables of the launcher.
+
+    Raises:
+        UserError: torchrun started another number of processes than -world_size.
+    """
+    size, local = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", 0))
+    if opt.world_size not in (1, size):
+        raise UserError(f"-world_size {opt.world_size}: torchrun started {size} processes; leave it out")
+    opt.world_size = size
+    if not opt.gpu_ranks and torch.cuda.is_available() and os.environ.get(USE_CUDA, "1") == "1":
+        first = int(os.environ["RANK"]) - local
+        opt.gpu_ranks = list(range(first, first + int(os.environ.get("LOCAL_WORLD_SIZE", local + 1))))
+    if not opt.gpu_ranks:
+        opt.gpu_backend = "gloo"
+
+
+def own_command(module: str, args: Sequence[str] | None) -> list[str]:
+    """The command line that starts this program again, also if another program called the command.
 
     Args:
-        args: what onmt_train was called with; None for the words of the command line.
+        module: module of the command.
+        args: arguments of the command; None: those of the command line.
     """
-    if args is not None and sys.argv[1:][-len(args) :] != list(args):  # not what was typed
-        return [sys.executable, "-m", "onmt_varattn.bin.nmt.train", *args]
+    if args is not None and sys.argv[1:][-len(args) :] != list(args):  # called by another program
+        return [sys.executable, "-m", module, *args]
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     program = ["-m", spec.name] if spec is not None else [str(main.__file__)]
     return [sys.executable, *program, *sys.argv[1:]]
 
 
+def start_processes(
+    command: list[str],
+    gpu_ranks: Sequence[int],
+    size: int,
+    address: str = "localhost",
+    port: int | None = None,
+) -> int:
+    """Start the processes of this machine.
+
+    Args:
+        command: command line of each process.
+        gpu_ranks: ranks of this machine; empty: all, on the CPU.
+        size: number of processes on all machines.
+        address: address of the machine with rank 0.
+        port: port of that machine; None: a free one.
+
+    Returns:
+        The exit code; see `launch`.
+    """
+    ranks, cuda = gpu_ranks or list(range(size)), bool(gpu_ranks) and torch.cuda.is_available()
+    return launch(command, ranks, size, address, free_port() if port is None else port, cuda)
+
+
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def launch(command: list[str], ranks: Sequence[int], size: int, address: str, port: int, cuda: bool) -> int:
-    """Run a command once a rank, and wait for all.
+    """Run a command once per rank, and wait for all.
 
-    If one fails, the others are ended. Ctrl-C and SIGTERM are passed on.
+    If one process fails, the others are ended. Ctrl-C and SIGTERM are forwarded.
 
     Args:
-        command: with its arguments.
-        ranks: those of this machine.
-        size: how many there are on all machines.
-        address: of the machine that has rank 0.
-        port: to meet at.
-        cuda: each has a GPU.
+        command: command line.
+        ranks: ranks of this machine.
+        size: number of processes on all machines.
+        address: address of the machine with rank 0.
+        port: port of that machine.
+        cuda: whether each process has a GPU.
 
     Returns:
-        The exit code: the first failure's.
+        The exit code: that of the first failure.
     """
-    reading, writing = os.pipe()  # nothing is written: it ends when this process does
+    reading, writing = os.pipe()  # nothing is written; it is closed when this process ends
     common = {
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(len(ranks)),
@@ -120,7 +165,7 @@ def _wait(children: dict[int, subprocess.Popen[bytes]]) -> int:
 
 
 def _explain(rank: int, child: subprocess.Popen[bytes], asked: bool) -> int:
-    """Say what became of a process that failed, if nobody asked it to stop; returns the exit code."""
+    """Print why a process failed, unless it was asked to stop; returns the exit code."""
     code = child.returncode
     if not asked:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
@@ -139,7 +184,7 @@ def _exit_code(code: int) -> int:
 
 
 def follow_launcher() -> None:
-    """End this process when its launcher is gone, however it went."""
+    """End this process when its launcher ends, for whatever reason."""
     if LIFELINE not in os.environ:
         return
     pipe = int(os.environ[LIFELINE])

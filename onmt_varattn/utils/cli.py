@@ -287,14 +287,23 @@ def program() -> str:
     return f"{name} (rank {os.environ['RANK']})" if os.environ.get("RANK", "0") != "0" else name
 
 
-def start_logging(path: str | None = None) -> logging.Logger:
-    """Log to standard error and, if given, to a file, in the format of OpenNMT-py."""
+def start_logging(path: str | None = None, rank: int = 0) -> logging.Logger:
+    """Log to standard error and, if given, to a file, in the format of OpenNMT-py.
+
+    Args:
+        path: log file.
+        rank: rank of the process; processes other than the first log errors only, with their rank.
+    """
     handlers: list[logging.Handler] = [
         logging.StreamHandler(),
         *([logging.FileHandler(path)] if path else []),
     ]
+    text = f"rank {rank}: %(message)s" if rank else "%(message)s"
     logging.basicConfig(
-        format="[%(asctime)s %(levelname)s] %(message)s", level=logging.INFO, handlers=handlers, force=True
+        format=f"[%(asctime)s %(levelname)s] {text}",
+        level=logging.ERROR if rank else logging.INFO,
+        handlers=handlers,
+        force=True,
     )
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     return logger

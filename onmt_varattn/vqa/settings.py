@@ -73,6 +73,14 @@ class TrainSettings(RunSettings, MixtureSettings, ModelSettings, DataSettings):
         help="Random seed of parameters, dropout, samples, and the order of questions and labels.",
         at_least=0,
     )
+    world_size: int = setting(
+        1,
+        help="Number of processes, each with -batch_size questions per step; with -gpu_ranks, one GPU each.",
+        at_least=1,
+    )
+    dist_timeout: float = setting(
+        600.0, help="Seconds that a process waits for the others of a distributed run.", above=0
+    )
 
 
 @dataclass(kw_only=True)
@@ -210,12 +218,12 @@ def resolve(it: TrainSettings) -> None:
         raise UserError(
             "-global_attention dot compares queries with boxes as they are; use mlp, general or scaled_dot"
         )
-    if len(it.gpu_ranks) > 1:
-        raise UserError(
-            f"-gpu_ranks {' '.join(map(str, it.gpu_ranks))}: questions are trained in one process; give one"
-        )
-    if it.gpu_ranks:
+    if it.gpu_ranks and it.world_size == 1:
+        if len(it.gpu_ranks) > 1:
+            raise UserError(f"-gpu_ranks {' '.join(map(str, it.gpu_ranks))}: -world_size is 1; give one GPU")
         check_device("gpu_ranks", it.gpu_ranks[0])
+    if it.gpu_ranks and it.world_size > 1:
+        check_device("gpu_ranks", 0)
     if it.metrics_file is None:
         it.metrics_file = f"{it.save_model}.metrics.jsonl"
 
@@ -240,7 +248,7 @@ MAY_DIFFER = frozenset(
     (  # noqa: SIM905
         "data resume overwrite save_model train_steps report_every log_file tensorboard "
         "tensorboard_log_dir metrics_file save_checkpoint_steps keep_checkpoint gpu_ranks bad_steps_limit "
-        "valid_batch_size embeddings"
+        "valid_batch_size embeddings dist_timeout"
     ).split()
 )
 

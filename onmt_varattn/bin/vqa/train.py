@@ -1,6 +1,7 @@
 """onmt_vqa_train: train a model that answers questions about images."""
 
 import os
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -13,14 +14,23 @@ from onmt_varattn.vqa.settings import TrainSettings
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: train(vqa_train_parser().parse_args(args)))
+    run(lambda: train(vqa_train_parser().parse_args(args), args))
 
 
-def train(opt: Namespace) -> None:
-    """Check everything that can be checked before the long work, and train."""
-    from onmt_varattn.training.checkpoints.runs import check_place  # imports torch, which parsing does not
+def train(opt: Namespace, args: Sequence[str] | None = None) -> None:
+    """Check everything that can be checked before the long work, and train.
+
+    Args:
+        opt: parsed options.
+        args: the command-line arguments they are from; None: those of this process.
+    """
+    from onmt_varattn.training import launch, processes  # these import torch, which parsing does not
+    from onmt_varattn.training.checkpoints.runs import check_place
     from onmt_varattn.vqa.training import train as train_model
 
+    if started := launch.is_started():
+        launch.follow_launcher()
+        launch.take_part(opt)
     unset = {
         name for name in ("attention_estimator", *conditional(TrainSettings)) if getattr(opt, name) is None
     }
@@ -31,8 +41,16 @@ def train(opt: Namespace) -> None:
     log = settings.log_file
     if log and (os.path.isfile(log) or not os.path.exists(log)):  # not /dev/null
         check_writable(log)
-    start_logging(log)
-    train_model(settings, unset)
+    if settings.world_size > 1 and not started:
+        command = launch.own_command("onmt_varattn.bin.vqa.train", args)
+        sys.exit(launch.start_processes(command, settings.gpu_ranks, settings.world_size))
+    world = processes.join("nccl", settings.dist_timeout) if started else None
+    try:
+        rank = 0 if world is None else world.rank
+        start_logging(None if rank else log, rank)
+        train_model(settings, unset, world)
+    finally:
+        processes.leave()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 import yaml
 
 from onmt_varattn.errors import UserError
@@ -25,7 +24,6 @@ from onmt_varattn.nmt.settings import check_processes, check_ranges, check_train
 from onmt_varattn.nmt.train_from import take_up
 from onmt_varattn.training.checkpoints.fitting import taken_from
 from onmt_varattn.training.checkpoints.runs import check_place
-from onmt_varattn.training.processes import USE_CUDA
 from onmt_varattn.utils.files import check_writable
 
 
@@ -40,7 +38,7 @@ def train(args: Sequence[str] | None = None) -> None:
     started = launch.is_started()
     if started:
         launch.follow_launcher()
-        take_part(opt)
+        launch.take_part(opt)
     chosen = choose(opt, given_options(parser, args))
     if started:
         check_train(opt)
@@ -50,7 +48,10 @@ def train(args: Sequence[str] | None = None) -> None:
         check_train(opt)
         if opt.world_size > 1:
             check(opt, world.World(), chosen)
-            sys.exit(start_processes(opt, args))
+            alone = len(opt.gpu_ranks or range(opt.world_size)) == opt.world_size
+            port = None if alone else opt.master_port
+            command = launch.own_command("onmt_varattn.bin.nmt.train", args)
+            sys.exit(launch.start_processes(command, opt.gpu_ranks, opt.world_size, opt.master_ip, port))
         here = world.alone(cuda=bool(opt.gpu_ranks))
     try:
         check(opt, here, chosen, read=here.first and not launch.has_checked())
@@ -75,30 +76,6 @@ def choose(opt: Namespace, given: set[str]) -> Chosen:
     check_processes(opt)
     check_ranges(opt)
     return Chosen(given, complete(opt, given, steps_per_pass, has_validation(opt)))
-
-
-def take_part(opt: Namespace) -> None:
-    """Set the options of one of several processes, as the launcher's variables say."""
-    size, local = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_RANK", 0))
-    if opt.world_size not in (1, size):
-        raise UserError(f"-world_size {opt.world_size}: torchrun started {size} processes; leave it out")
-    opt.world_size = size
-    if not opt.gpu_ranks and torch.cuda.is_available() and os.environ.get(USE_CUDA, "1") == "1":
-        first = int(os.environ["RANK"]) - local
-        opt.gpu_ranks = list(range(first, first + int(os.environ.get("LOCAL_WORLD_SIZE", local + 1))))
-    if not opt.gpu_ranks:
-        opt.gpu_backend = "gloo"
-
-
-def start_processes(opt: Namespace, args: Sequence[str] | None) -> int:
-    """Start this machine's processes of a distributed run; returns the exit code."""
-    from onmt_varattn.training import launch
-
-    ranks = opt.gpu_ranks or list(range(opt.world_size))
-    alone = len(ranks) == opt.world_size
-    port = launch.free_port() if alone else opt.master_port
-    cuda = bool(opt.gpu_ranks) and torch.cuda.is_available()
-    return launch.launch(launch.own_command(args), ranks, opt.world_size, opt.master_ip, port, cuda)
 
 
 def check(opt: Namespace, world: Any, chosen: Chosen, read: bool = True) -> None:

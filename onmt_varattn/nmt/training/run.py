@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import dataclasses
-import logging
 import math
 import random
 import re
@@ -14,7 +13,7 @@ import onmt.bin.train
 import onmt.train_single
 import torch
 from onmt.trainer import build_trainer
-from onmt.utils.logging import init_logger, logger
+from onmt.utils.logging import logger
 from onmt.utils.misc import set_random_seed
 from onmt.utils.parse import ArgumentParser
 
@@ -35,6 +34,7 @@ from onmt_varattn.training.engine import Engine
 from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.training.processes import World, alone
 from onmt_varattn.training.settings import RunSettings, as_typed
+from onmt_varattn.utils.cli import start_logging
 from onmt_varattn.utils.settings import from_options
 
 
@@ -52,7 +52,7 @@ def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = 
             f"-world_size {opt.world_size}: several processes are started by onmt_train, or torchrun"
         )
     keep_freed_memory()
-    start_logging(opt, world)
+    start_logging(opt.log_file if world.first else None, world.rank)
     if filled:
         whose = f"Preset {opt.preset}" if opt.preset else "Defaults of -attention"
         fixed = OF_MODEL if opt.train_from else ()  # by the checkpoint
@@ -89,16 +89,6 @@ def prepare(opt: Any, world: World) -> tuple[dict[str, Any] | None, dict[str, An
         if writes:
             world.wait()
     return found
-
-
-def start_logging(opt: Any, world: World) -> None:
-    """The first process logs; others speak only of what goes wrong with them."""
-    if world.first:
-        init_logger(opt.log_file)
-        return
-    init_logger(log_level=logging.ERROR)
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(logging.Formatter(f"[%(asctime)s %(levelname)s] rank {world.rank}: %(message)s"))
 
 
 def build(
