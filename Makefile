@@ -4,7 +4,10 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo demo-full test test-slow test-faults fuzz lint bench bench-full docs audit clean install
+# The one release that works with current torch; pyproject.toml has the reason for --no-deps.
+OPENNMT := OpenNMT-py==2.3.0
+
+.PHONY: demo demo-full test test-quick coverage test-slow test-faults fuzz lint bench bench-full docs audit dist clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py
@@ -15,10 +18,16 @@ demo-full: demo             ## the paper's tables on the toy corpus, in minutes 
 test: $(INSTALLED)          ## all tests but the slow ones
 	$(RUN) -m pytest -n 2
 
+test-quick: $(INSTALLED)    ## the unit tests alone, in under two minutes on two cores
+	$(RUN) -m pytest -n 2 tests/unit
+
+coverage: $(INSTALLED)      ## the unit tests with coverage; fails below the floor in pyproject.toml
+	$(RUN) -m pytest -n 2 tests/unit --cov --cov-report=term:skip-covered --cov-report=xml
+
 test-slow: $(INSTALLED)     ## system tests that train for minutes
 	$(RUN) -m pytest -m slow
 
-test-faults: $(INSTALLED)   ## break runs on purpose, resume them, print what came of it, in minutes
+test-faults: $(INSTALLED)   ## interrupt and break runs, resume them, print the outcomes, in minutes
 	$(RUN) -m tests.faults
 
 fuzz: $(INSTALLED)          ## random changes to checkpoints, for ten minutes; MINUTES=1 for one
@@ -44,9 +53,12 @@ docs: $(INSTALLED)          ## docs/_build/html
 	$(RUN) -m sphinx -W --keep-going -q docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-audit: $(INSTALLED)         ## known holes in the versions of constraints.txt; needs the network
+audit: $(INSTALLED)         ## known vulnerabilities of the versions of constraints.txt; needs the network
 	$(RUN) -m pip install --quiet pip-audit
 	$(RUN) -m pip_audit --strict --requirement constraints.txt --no-deps --disable-pip
+
+dist: $(INSTALLED)          ## dist/: source distribution and wheel
+	$(RUN) -m build --no-isolation
 
 install: $(INSTALLED)       ## the environment alone
 
@@ -54,8 +66,9 @@ install: $(INSTALLED)       ## the environment alone
 $(INSTALLED): setup.py constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --no-deps $(OPENNMT)
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage coverage.xml

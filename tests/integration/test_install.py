@@ -7,8 +7,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 from onmt_varattn import __main__ as program
+from onmt_varattn import __version__
 from onmt_varattn.bin import doctor
 from onmt_varattn.errors import EXTRAS
 from onmt_varattn.utils.commands import COMMANDS
@@ -29,6 +31,18 @@ def pyproject():
 def test_the_scripts_of_the_distribution_are_those_of_the_table():
     scripts = {f"onmt_{command.name}": f"onmt_varattn.bin.{command.module}:main" for command in COMMANDS}
     assert pyproject()["project"]["scripts"] == {"onmt_varattn": "onmt_varattn.__main__:main", **scripts}
+
+
+def test_the_version_is_the_same_everywhere():
+    assert pyproject()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "onmt_varattn.__version__"}
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == __version__
+    assert citation["preferred-citation"]["year"] == 2018
+
+
+def test_the_versions_of_opennmt_in_makefile_and_metadata_agree():
+    (line,) = (line for line in pyproject()["project"]["dependencies"] if line.startswith("OpenNMT-py"))
+    assert f"OPENNMT := {line.split()[0]}\n" in (ROOT / "Makefile").read_text("utf-8")
 
 
 def test_the_optional_packages_are_those_of_the_extras():

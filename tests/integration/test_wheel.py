@@ -69,7 +69,7 @@ def test_the_wheel_has_all_files_of_the_package_and_no_others(wheel):
         "onmt_varattn/recipes/toy.yaml",
         "onmt_varattn/recipes/paper.yaml",
     } <= held
-    assert b"Requires-Dist: OpenNMT-py==2.3.0" in metadata
+    assert b"Requires-Dist: OpenNMT-py==2.3.0;" in metadata
     assert b"Provides-Extra: plot" in metadata
 
 
