@@ -1,9 +1,8 @@
-"""Preprocessing: two parallel text files to everything that `onmt_train` needs.
+"""Preprocessing: from parallel text files to the files that `onmt_train` reads.
 
-The whole corpus is held in memory, raw and then encoded, and written only once all of it is done.
+The whole corpus is held in memory, first raw and then segmented; all files are written at the end.
 """
 
-import argparse
 import dataclasses
 import itertools
 import multiprocessing
@@ -12,18 +11,16 @@ import shlex
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from onmt.opts import config_opts
 
 from onmt_varattn.analysis.alignment import Links, parse_pharaoh
 from onmt_varattn.errors import UserError, warn
+from onmt_varattn.nmt.data.settings import PreprocessSettings, preprocess_parser
 from onmt_varattn.nmt.text.processing import (
-    SUBWORDS,
-    TOKENIZERS,
     VOCAB_SIZE,
-    WORDS_A_SUBWORD,
     Subwords,
     TextProcessing,
     TextSide,
@@ -33,35 +30,36 @@ from onmt_varattn.nmt.text.processing import (
     moses_knows,
 )
 from onmt_varattn.nmt.text.vocabulary import unknown_share
-from onmt_varattn.utils.cli import Parser, logger
+from onmt_varattn.utils import settings
+from onmt_varattn.utils.cli import logger
 from onmt_varattn.utils.files import check_writable, write_results
 from onmt_varattn.utils.progress import Progress, progress
 from onmt_varattn.utils.reading import check_parallel, read_lines, read_parallel
 
 SIDES = {"src": "source", "tgt": "target"}
-PAPER_PAIRS = 100_000  # training pairs from which the paper's sizes are the ones to start with
-CHUNK = 512  # lines that a worker process takes at a time
-SWAPPED = 0.25  # more of the words known to the other side than to its own: a text of the other language
+PAPER_PAIRS = 100_000  # training pairs from which the paper's model sizes are suggested
+CHUNK = 512  # lines per task of a worker process
+SWAPPED = 0.25  # difference between the shares of words known to the other side and to a text's own side
 
 Pair = tuple[str, str]
 
 
-@dataclasses.dataclass
+@dataclass
 class Split:
-    """The sentence pairs of one corpus, and what became of them."""
+    """The sentence pairs of one corpus, and the number of dropped ones."""
 
     name: str
     pairs: list[Pair]
     read: int
     links: list[Links] | None = None  # alignments of the pairs
-    lines: list[int] = dataclasses.field(default_factory=list)  # where the pairs were read, from 1
+    lines: list[int] = dataclasses.field(default_factory=list)  # line numbers of the pairs, from 1
     dropped: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.lines = self.lines or list(range(1, self.read + 1))
 
     def drop(self, reasons: dict[str, Callable[[str, str], bool]]) -> None:
-        """Drop each pair for the first reason that holds; a test set keeps line by line what it had."""
+        """Drop each pair for the first reason that holds; a test set keeps all lines."""
         if self.name == "test":
             return
         kept = []
@@ -94,124 +92,10 @@ class Split:
         return f"{means[0]:.1f} / {means[1]:.1f}"
 
 
-def preprocess_opts(parser: argparse.ArgumentParser) -> None:
-    """The options of `onmt_preprocess`."""
-    config_opts(parser)
-    group: Any = parser.add_argument_group("Data")
-    for name, use in {"train": "training", "valid": "validation", "test": "test"}.items():
-        for side, meaning in SIDES.items():
-            option = f"{name}_{side}"
-            group.add(
-                f"-{option}",
-                f"--{option}",
-                required=name != "test",
-                help=f"Raw {use} text, {meaning} side: UTF-8, one sentence a line.",
-            )
-    group = parser.add_argument_group("Text")
-    group.add(
-        "-subword",
-        "--subword",
-        choices=SUBWORDS,
-        default="sentencepiece",
-        help="Subword model, learned from the training text: sentencepiece (byte pair encoding on raw "
-        "text), bpe (subword-nmt, '@@' marks) or none (whole words).",
-    )
-    group.add(
-        "-vocab_size",
-        "--vocab_size",
-        type=_at_least(1),
-        help="Number of subwords, for both sides together with -share_vocab or -joint_subwords, else for "
-        f"each. Default: one per {WORDS_A_SUBWORD} running words of the training text, at most "
-        f"{VOCAB_SIZE:,}, at least what its characters need, and no more than it has. With -subword none: "
-        f"the most frequent words to keep, {VOCAB_SIZE:,} by default.",
-    )
-    group.add(
-        "-merges",
-        "--merges",
-        type=_at_least(1),
-        help="Number of merges of -subword bpe, instead of -vocab_size.",
-    )
-    group.add(
-        "-share_vocab",
-        "--share_vocab",
-        action="store_true",
-        help="One subword model and one vocabulary for both sides.",
-    )
-    group.add(
-        "-joint_subwords",
-        "--joint_subwords",
-        action="store_true",
-        help="One subword model, learned from both sides, but a vocabulary for each.",
-    )
-    group.add("-lowercase", "--lowercase", action="store_true", help="Lower-case the text.")
-    group.add(
-        "-tokenize",
-        "--tokenize",
-        choices=TOKENIZERS,
-        default="none",
-        help="Tokenizer before the subword model: moses, or none where the text is tokenized already "
-        "or the subword model is to see it raw.",
-    )
-    for side, meaning in SIDES.items():
-        group.add(
-            f"-{side}_lang",
-            f"--{side}_lang",
-            help=f"Language of the {meaning} side for moses, such as de; by default the extension of "
-            f"-train_{side}.",
-        )
-    group = parser.add_argument_group("Alignments")
-    for name in ("train", "valid"):
-        group.add(
-            f"-{name}_align",
-            f"--{name}_align",
-            help=f"Word alignments of -{name}_src and -{name}_tgt in Pharaoh format (0-0 1-2 ...), for "
-            "onmt_train -posterior external. Pairs without any are dropped.",
-        )
-    group.add(
-        "-align_units",
-        "--align_units",
-        choices=["words", "subwords"],
-        default="words",
-        help="What the alignments count: words as they are after -tokenize, whose links then hold for all "
-        "of their subwords, or the subwords themselves.",
-    )
-    group = parser.add_argument_group("Filtering")
-    for side, meaning in SIDES.items():
-        group.add(
-            f"-{side}_seq_length",
-            f"--{side}_seq_length",
-            type=_at_least(1),
-            default=125,
-            help=f"Drop training and validation pairs whose {meaning} has more tokens, counted after "
-            "encoding. Pairs with a blank side are dropped too; test sets keep every line.",
-        )
-    group = parser.add_argument_group("Output")
-    group.add(
-        "-save_data",
-        "--save_data",
-        required=True,
-        help="Prefix of all files written, such as data/run; onmt_train reads data/run.yaml.",
-    )
-    group.add("-overwrite", "--overwrite", action="store_true", help="Replace files that exist.")
-    group.add(
-        "-num_threads",
-        "--num_threads",
-        type=_at_least(0),
-        default=0,
-        help="Worker processes, 0 for one a core; the result is the same for any number.",
-    )
-
-
-def preprocess_parser() -> Parser:
-    """All options of onmt_preprocess."""
-    parser = Parser(description="Tokenize, learn and apply subwords, filter, and build vocabularies.")
-    preprocess_opts(parser)
-    return parser
-
-
 def preprocess(args: Sequence[str] | None = None) -> None:
     """Read, tokenise, learn and apply subwords, filter, count, and write."""
-    opt = preprocess_parser().parse_args(args)
+    opt = settings.from_options(PreprocessSettings, preprocess_parser().parse_args(args))
+    settings.check(opt)
     paths = _output_paths(opt)
     _check(opt, paths)
     splits = [_read(opt, name) for name in ("train", "valid", "test") if getattr(opt, f"{name}_src")]
@@ -238,21 +122,12 @@ def preprocess(args: Sequence[str] | None = None) -> None:
     _report(opt, paths, splits, vocabularies, sizes)
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(value: str) -> int:
-        if not value.isdecimal() or int(value) < least:
-            raise argparse.ArgumentTypeError(f"'{value}' is not a whole number of {least} or more")
-        return int(value)
-
-    return number
-
-
 def _longer(index: int, most: int) -> Callable[[str, str], bool]:
     return lambda *pair: pair[index].count(" ") >= most
 
 
-def _output_paths(opt: Any) -> dict[str, str]:
-    """The files to write by what they hold, the one that vouches for the others last."""
+def _output_paths(opt: PreprocessSettings) -> dict[str, str]:
+    """The output files by content; the configuration is last, so that it exists only with all others."""
     names = [f"{name}.{side}" for name in ("train", "valid", "test") for side in SIDES]
     if opt.test_src is None:
         names = names[:4]
@@ -261,16 +136,20 @@ def _output_paths(opt: Any) -> dict[str, str]:
     return {name: f"{opt.save_data}.{name}" for name in [*names, "text.json", "yaml"]}
 
 
-def _check(opt: Any, paths: dict[str, str]) -> None:
-    """Refuse what can be seen to fail, before any work."""
+def _check(opt: PreprocessSettings, paths: dict[str, str]) -> None:
+    """Check settings and files before any work."""
     if opt.merges and opt.vocab_size:
         raise UserError("-merges and -vocab_size both set the number of subwords; give one of them")
     if opt.merges and opt.subword != "bpe":
         raise UserError(f"-merges is for -subword bpe; use -vocab_size with -subword {opt.subword}")
     if opt.joint_subwords and opt.subword == "none":
-        raise UserError("-joint_subwords has no subword model to learn with -subword none; leave it out")
+        raise UserError(
+            "-joint_subwords does not go with -subword none, which learns no subwords; leave it out"
+        )
     if opt.joint_subwords and opt.share_vocab:
-        raise UserError("-share_vocab has one subword model already; leave -joint_subwords out")
+        raise UserError(
+            "-share_vocab already has one subword model for both sides; leave out -joint_subwords"
+        )
     if (opt.train_align is None) != (opt.valid_align is None):
         raise UserError("-train_align and -valid_align go together; give both")
     if (opt.test_src is None) != (opt.test_tgt is None):
@@ -280,20 +159,20 @@ def _check(opt: Any, paths: dict[str, str]) -> None:
     read = {os.path.realpath(path) for path in [*inputs, opt.train_align, opt.valid_align] if path}
     for path in paths.values():
         if os.path.realpath(path) in read:
-            raise UserError(f"{path} is an input file and would be written over; change -save_data")
+            raise UserError(f"{path} is an input file and would be overwritten; change -save_data")
         if os.path.isdir(path) or (os.path.lexists(path) and not opt.overwrite):
             raise UserError(f"{path} exists; use -overwrite to replace it, or change -save_data")
     for path in (paths["yaml"], *paths.values()):
         check_writable(path)
 
 
-def _read(opt: Any, name: str) -> Split:
+def _read(opt: PreprocessSettings, name: str) -> Split:
     src_path, tgt_path = (getattr(opt, f"{name}_{side}") for side in SIDES)
     pairs = read_parallel(src_path, tgt_path)
     return Split(name, pairs, len(pairs), _read_links(opt, name, src_path, len(pairs)))
 
 
-def _read_links(opt: Any, name: str, source: str, lines: int) -> list[Links] | None:
+def _read_links(opt: PreprocessSettings, name: str, source: str, lines: int) -> list[Links] | None:
     path = getattr(opt, f"{name}_align", None)
     if path is None:
         return None
@@ -303,7 +182,7 @@ def _read_links(opt: Any, name: str, source: str, lines: int) -> list[Links] | N
 
 
 def _align(split: Split, text: TextProcessing, path: str | None, units: str) -> None:
-    """Turn a split's links between words into links between tokens, and check that they fit."""
+    """Convert the links of a split from words to tokens, and check that they fit the sentences."""
     if split.links is None:
         return
     for i, (pair, links) in enumerate(zip(split.pairs, split.links, strict=True)):
@@ -323,8 +202,8 @@ def _align(split: Split, text: TextProcessing, path: str | None, units: str) -> 
         )
 
 
-def _warn_of_swapped(opt: Any, splits: Sequence[Split]) -> None:
-    """Compare the words of other splits with those of the training text, before subwords hide them."""
+def _warn_of_swapped(opt: PreprocessSettings, splits: Sequence[Split]) -> None:
+    """Warn if the words of another split are rather those of the other side of the training text."""
     train, *others = splits
     known = [{word for line in train.side(i) for word in line.split()} for i in (0, 1)]
     for split, (i, side) in itertools.product(others, enumerate(SIDES)):
@@ -338,8 +217,8 @@ def _warn_of_swapped(opt: Any, splits: Sequence[Split]) -> None:
             )
 
 
-def _side(opt: Any, side: str) -> TextSide:
-    """One side's text processing, its subword model still to be learned."""
+def _side(opt: PreprocessSettings, side: str) -> TextSide:
+    """Text processing of one side, without its subword model."""
     path = getattr(opt, f"train_{side}")
     language = getattr(opt, f"{side}_lang") or os.path.splitext(path)[1][1:]
     if opt.tokenize == "moses" and not moses_knows(language):
@@ -350,14 +229,14 @@ def _side(opt: Any, side: str) -> TextSide:
     return TextSide(opt.lowercase, opt.tokenize, language, opt.subword)
 
 
-def _learn(opt: Any, text: TextProcessing, train: Split) -> tuple[TextProcessing, list[int | None]]:
+def _learn(opt: PreprocessSettings, text: TextProcessing, train: Split) -> tuple[TextProcessing, list[int]]:
     """Learn the subword models from the training pairs alone.
 
     Returns:
-        The text processing with its models, and the number of subwords per side (None where not known).
+        The text processing with its models, and the number of subwords per side (0 if unknown).
     """
     if opt.subword == "none":
-        return text, [None, None]
+        return text, [0, 0]
     print(f"learning {opt.subword} subwords from {len(train.pairs):,} training pairs", flush=True)
     if opt.share_vocab or opt.joint_subwords:
         both = list(itertools.chain(train.side(0), train.side(1)))
@@ -367,28 +246,26 @@ def _learn(opt: Any, text: TextProcessing, train: Split) -> tuple[TextProcessing
             _subword_model(opt, train.side(i), f"{meaning} training text")
             for i, meaning in enumerate(SIDES.values())
         ]
-    chosen = [found for found in learned if isinstance(found, Subwords)]
-    if chosen:
-        print(_sizes(chosen), flush=True)
-    models = [found.model if isinstance(found, Subwords) else found for found in learned]
-    sizes = [found.size if isinstance(found, Subwords) else opt.vocab_size for found in learned]
+    if learned[0].reason:
+        print(_sizes(learned), flush=True)
+    src, tgt = learned[0], learned[-1]
     text = TextProcessing(
-        dataclasses.replace(text.src, model=models[0]), dataclasses.replace(text.tgt, model=models[-1])
+        dataclasses.replace(text.src, model=src.model), dataclasses.replace(text.tgt, model=tgt.model)
     )
-    return text, [sizes[0], sizes[-1]]
+    return text, [src.size, tgt.size]
 
 
-def _subword_model(opt: Any, lines: Sequence[str], name: str) -> str | Subwords:
-    """The subword model of a text, with its size if no option sets that."""
+def _subword_model(opt: PreprocessSettings, lines: Sequence[str], name: str) -> Subwords:
+    """The subword model of a text, with the reason of its size unless an option sets that."""
     if opt.merges:
-        return learn_merges(lines, opt.merges, name)
+        return Subwords(learn_merges(lines, opt.merges, name), size=0, reason="")
     if opt.vocab_size:
-        return learn_subwords(opt.subword, lines, opt.vocab_size, name)
+        return Subwords(learn_subwords(opt.subword, lines, opt.vocab_size, name), opt.vocab_size, reason="")
     return learn_suitable_subwords(opt.subword, lines, name)
 
 
 def _sizes(chosen: Sequence[Subwords]) -> str:
-    """What was chosen for both sides together, or for each, and why."""
+    """The number of subwords that was chosen for both sides together, or per side, with the reason."""
     other = "set -vocab_size for another number"
     first = chosen[0]
     if all((found.size, found.reason) == (first.size, first.reason) for found in chosen):
@@ -404,7 +281,7 @@ def _sizes(chosen: Sequence[Subwords]) -> str:
 def _convert(
     splits: Iterable[Split], src: Callable[[str], str], tgt: Callable[[str], str], processes: int, doing: str
 ) -> None:
-    """Replace the lines of every split by what `src` and `tgt` make of them."""
+    """Apply functions to all source and target lines of the splits."""
     splits = list(splits)
     lines = sum(2 * len(split.pairs) for split in splits)
     with progress(total=lines, desc=f"{doing} text", unit="lines") as bar:
@@ -414,7 +291,7 @@ def _convert(
 
 
 def _map(convert: Callable[[str], str], lines: Sequence[str], processes: int, bar: Progress) -> list[str]:
-    """`convert` on every line, in order."""
+    """Apply `convert` to every line, in order."""
     processes = processes or os.cpu_count() or 1
     if processes == 1 or len(lines) <= CHUNK:
         return _counted(map(convert, lines), bar)
@@ -434,18 +311,18 @@ _worker: Callable[[str], str]
 
 
 def _start_worker(convert: Callable[[str], str]) -> None:
-    """Give a worker process its task once, since that holds a whole subword model."""
+    """Set the function of a worker process once, since it contains the subword model."""
     global _worker
     _worker = convert
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
 
 
 def _work(line: str) -> str:
     return _worker(line)
 
 
-def _vocabularies(opt: Any, train: Split) -> list[dict[str, int]]:
-    """Token counts of source and target, the most frequent first; one and the same if shared."""
+def _vocabularies(opt: PreprocessSettings, train: Split) -> list[dict[str, int]]:
+    """Token counts of source and target, the most frequent first; the same object twice if shared."""
     counts = [Counter(token for line in train.side(i) for token in line.split()) for i in (0, 1)]
     if opt.share_vocab:
         counts = [counts[0] + counts[1]] * 2
@@ -454,13 +331,13 @@ def _vocabularies(opt: Any, train: Split) -> list[dict[str, int]]:
 
 
 def _contents(
-    opt: Any,
+    opt: PreprocessSettings,
     paths: dict[str, str],
     splits: Iterable[Split],
     text: TextProcessing,
     vocabularies: list[dict[str, int]],
 ) -> dict[str, str]:
-    """Every file's content by its path, in the order of `paths`."""
+    """The content of every file by path, in the order of `paths`."""
     content = {
         "text.json": text.to_json(),
         "yaml": yaml.safe_dump(_config(opt, paths, vocabularies), sort_keys=False, allow_unicode=True),
@@ -478,51 +355,39 @@ def _contents(
     return {path: content[name] for name, path in paths.items()}
 
 
-def _config(opt: Any, paths: dict[str, str], vocabularies: list[dict[str, int]]) -> dict[str, Any]:
-    """What `onmt_train` is told."""
-    data = {
-        corpus: {
-            "path_src": paths[f"{name}.src"],
-            "path_tgt": paths[f"{name}.tgt"],
-            "weight": 1,
-            "transforms": [],
-        }
-        for corpus, name in {"corpus_1": "train", "valid": "valid"}.items()
-    }
+def _config(
+    opt: PreprocessSettings, paths: dict[str, str], vocabularies: list[dict[str, int]]
+) -> dict[str, Any]:
+    """The configuration of `onmt_train`."""
+    data = {}
     for corpus, name in {"corpus_1": "train", "valid": "valid"}.items():
+        files = {"path_src": paths[f"{name}.src"], "path_tgt": paths[f"{name}.tgt"]}
         if getattr(opt, f"{name}_align"):
-            data[corpus]["path_align"] = paths[f"{name}.align"]
-    config = {"save_data": opt.save_data, "text_processing": paths["text.json"], "data": data}
+            files["path_align"] = paths[f"{name}.align"]
+        data[corpus] = {**files, "weight": 1, "transforms": []}
+    config: dict[str, Any] = {"save_data": opt.save_data, "text_processing": paths["text.json"], "data": data}
     for side, vocabulary in zip(SIDES, vocabularies, strict=True):
         config[f"{side}_vocab"] = paths["vocab" if opt.share_vocab else f"vocab.{side}"]
-        config[f"{side}_vocab_size"] = len(vocabulary)  # onmt_train would cut at 50,000
+        config[f"{side}_vocab_size"] = len(vocabulary)  # by default onmt_train reads 50,000
     if opt.share_vocab:
         config["share_vocab"] = True
     return config
 
 
-def _vocabulary_size(opt: Any, found: int, subwords: int | None) -> str:
-    """The size of a vocabulary, and why it is smaller than -vocab_size or the number chosen.
-
-    Args:
-        opt: the options.
-        found: tokens in the vocabulary.
-        subwords: subwords in the model, None with whole words or -merges.
-    """
+def _vocabulary_size(opt: PreprocessSettings, found: int, subwords: int) -> str:
+    """The size of a vocabulary, with the number that -vocab_size or the subword model would allow."""
     size = f"{found:,} tokens" + (" (shared)" if opt.share_vocab else "")
-    if opt.subword == "none":
-        if opt.vocab_size is None or found >= opt.vocab_size:
-            return size
+    if opt.subword == "none" and found < (opt.vocab_size or 0):
         return f"{size} (-vocab_size {opt.vocab_size:,}, but the training text has no more distinct words)"
-    return size if subwords is None or found >= subwords else f"{size} of {subwords:,} subwords"
+    return f"{size} of {subwords:,} subwords" if found < subwords else size
 
 
 def _report(
-    opt: Any,
+    opt: PreprocessSettings,
     paths: dict[str, str],
     splits: Sequence[Split],
     vocabularies: list[dict[str, int]],
-    sizes: Sequence[int | None],
+    sizes: Sequence[int],
 ) -> None:
     train, valid, *_ = splits
     for split in splits:
@@ -537,7 +402,7 @@ def _report(
             f"{meaning} vocabulary: {_vocabulary_size(opt, len(vocabularies[i]), sizes[i])}; "
             f"unknown in valid: {unknown:,} of {len(tokens):,} ({unknown / len(tokens):.2%})"
         )
-    if any(size is not None and len(found) < size for found, size in zip(vocabularies, sizes, strict=True)):
+    if any(len(found) < size for found, size in zip(vocabularies, sizes, strict=True)):
         print(
             "note: subwords that do not occur in the segmented training text, such as parts of longer "
             "subwords, are not in the vocabulary"
