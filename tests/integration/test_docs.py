@@ -169,6 +169,15 @@ def test_every_module_that_a_page_names_exists(page):
             assert re.search(rf"\b{rest[0]}\b", (path / "__init__.py").read_text("utf-8")), name
 
 
+def test_every_test_that_the_formulas_name_exists():
+    defined = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        defined |= set(re.findall(r"^def test_(\w+)\(", path.read_text("utf-8"), re.M))
+    named = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){3,})`", (ROOT / "docs/maths.md").read_text("utf-8")))
+    assert len(named) > 20
+    assert named <= defined
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_resolve(page):
     links = re.findall(r"\]\((?!\w+:)([^)\s#]*)(?:#([^)\s]*))?\)", without_code(page.read_text("utf-8")))
