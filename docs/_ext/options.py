@@ -9,19 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from onmt_varattn.bin.analysis.align import align_parser
-from onmt_varattn.bin.analysis.explore import explore_parser
-from onmt_varattn.bin.analysis.plot_alignment import plot_alignment_parser
-from onmt_varattn.bin.nmt.average_models import average_parser
+from onmt_varattn.bin.analysis.align import AlignSettings
+from onmt_varattn.bin.analysis.explore import ExploreSettings
+from onmt_varattn.bin.analysis.plot_alignment import PlotSettings
+from onmt_varattn.bin.nmt.average_models import AverageSettings
 from onmt_varattn.bin.nmt.preprocess import preprocess_parser
-from onmt_varattn.bin.nmt.release_model import release_parser
+from onmt_varattn.bin.nmt.release_model import ReleaseSettings
 from onmt_varattn.bin.nmt.server import server_parser
-from onmt_varattn.bin.vqa.preprocess import vqa_preprocess_parser
 from onmt_varattn.nmt.parsers import evaluate_parser, train_parser, translate_parser, vocabulary_parser
 from onmt_varattn.nmt.settings import TrainSettings, TranslateSettings
-from onmt_varattn.utils.cli import Parser
+from onmt_varattn.utils.cli import Parser, parser_of
 from onmt_varattn.utils.settings import options
-from onmt_varattn.vqa.parsers import vqa_evaluate_parser, vqa_train_parser
+from onmt_varattn.vqa.parsers import vqa_evaluate_parser, vqa_preprocess_parser, vqa_train_parser
 
 MARKER = "<!-- Written by make options from the settings; do not edit below. -->"
 PAGE = Path(__file__).parents[1] / "options.md"
@@ -35,12 +34,12 @@ def parsers() -> dict[str, Parser]:
         "onmt_translate_dynamic": translate_parser(dynamic=True),
         "onmt_preprocess": preprocess_parser(),
         "onmt_evaluate": evaluate_parser(),
-        "onmt_align": align_parser(),
-        "onmt_plot_alignment": plot_alignment_parser(),
-        "onmt_explore": explore_parser(),
+        "onmt_align": parser_of(AlignSettings),
+        "onmt_plot_alignment": parser_of(PlotSettings),
+        "onmt_explore": parser_of(ExploreSettings),
         "onmt_build_vocab": vocabulary_parser(),
-        "onmt_average_models": average_parser(),
-        "onmt_release_model": release_parser(),
+        "onmt_average_models": parser_of(AverageSettings),
+        "onmt_release_model": parser_of(ReleaseSettings),
         "onmt_server": server_parser(),
         "onmt_vqa_preprocess": vqa_preprocess_parser(),
         "onmt_vqa_train": vqa_train_parser(),

@@ -7,6 +7,7 @@ import copy
 import logging
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import sacrebleu
@@ -17,9 +18,9 @@ from onmt_varattn.nmt.plugin import register
 from onmt_varattn.nmt.settings import check_translate
 from onmt_varattn.nmt.text.scores import text_metrics
 from onmt_varattn.training.settings import CheckpointSettings
-from onmt_varattn.utils.cli import Parser
+from onmt_varattn.utils.cli import Parser, parser_of
 from onmt_varattn.utils.files import check_output
-from onmt_varattn.utils.settings import add_to
+from onmt_varattn.utils.settings import check, from_options, setting
 
 
 def train_parser(siblings: Sequence[Any] = (), prog: str | None = None) -> Parser:
@@ -53,70 +54,60 @@ def translate_parser(dynamic: bool = False) -> Parser:
     return parser
 
 
+@dataclass(kw_only=True)
+class EvaluateSettings(CheckpointSettings):
+    """Settings of onmt_evaluate."""
+
+    description = "Score models trained with -attention on a text and its translation."
+
+    model: list[str] = setting(help="Checkpoints, each scored by itself.")
+    src: str = setting(help="Source sentences, one per line, as for onmt_translate.")
+    tgt: str = setting(help="Their translations.")
+    kmax: list[int] = setting(
+        [0, 1, 2, 3, 5],
+        help="Test with the K most probable alignments, for each of these K. 0: with all, for which "
+        "perplexity is always reported.",
+        at_least=0,
+    )
+    json: str | None = setting(None, help="File to which all numbers are written as well.")
+    batch_size: int = setting(32, help="Sentences per batch.")
+    samples: int = setting(
+        10,
+        help="Number of draws per position, in scoring and in decoding, for models trained with -attention "
+        "relaxed. Time and memory grow with it.",
+    )
+    seed: int = setting(1, help="Random seed for these draws.", at_least=0, below=2**63)
+    bleu: bool = setting(
+        False, help="Also translate, for each test-time mixture, and report BLEU, chrF and TER."
+    )
+    bleu_kmax: list[int] | None = setting(
+        None, help="For -bleu: translate with these K. Default: those of -kmax.", at_least=0
+    )
+    bleu_tokenize: str = setting(
+        "13a", choices=list(sacrebleu.BLEU.TOKENIZERS), help="sacreBLEU's tokeniser for BLEU."
+    )
+    beam: int = setting(10, help="For -bleu, as for onmt_translate; so are the next four.")
+    length_penalty: str = setting("wu", choices=["none", "wu", "avg"], help="For -bleu: length penalty.")
+    alpha: float = setting(1.0, help="For -bleu: parameter of the length penalty.")
+    eos_norm: float = setting(3.0, help="For -bleu: normalisation against early ends.")
+    max_length: int = setting(100, help="For -bleu: maximum number of tokens of a translation.")
+
+
 def evaluate_parser() -> Parser:
     """All options of onmt_evaluate."""
-    parser = Parser(description="Score models trained with -attention on a text and its translation.")
-
-    def add(name: str, **kwargs: Any) -> None:
-        parser.add(f"-{name}", f"--{name}", **kwargs)
-
-    add("model", nargs="+", required=True, help="Checkpoints, each scored by itself.")
-    add("src", required=True, help="Source sentences, a line each, as for onmt_translate.")
-    add("tgt", required=True, help="Their translations.")
-    add(
-        "kmax",
-        type=int,
-        nargs="+",
-        default=[0, 1, 2, 3, 5],
-        help="Test with the K most probable alignments, for each of these K. 0: with all, which perplexity "
-        "is given for in any case.",
-    )
-    add("json", help="Write all numbers to this file, too.")
-    add("batch_size", type=int, default=32, help="Sentences at a time.")
-    add("gpu", type=int, default=-1, help="CUDA device. -1: the CPU.")
-    add_to(parser, CheckpointSettings)
-    add(
-        "samples",
-        type=int,
-        default=10,
-        help="Draws that are mixed at each position, in scoring and in decoding, with models trained with "
-        "-attention relaxed. Time and memory grow with it.",
-    )
-    add("seed", type=int, default=1, help="Of these draws.")
-    add(
-        "bleu",
-        action="store_true",
-        help="Also translate, for each test-time mixture, and report BLEU, chrF and TER.",
-    )
-    add("bleu_kmax", type=int, nargs="+", help="For -bleu: translate with these K. Default: those of -kmax.")
-    add(
-        "bleu_tokenize",
-        default="13a",
-        choices=list(sacrebleu.BLEU.TOKENIZERS),
-        help="sacreBLEU's tokenizer for BLEU.",
-    )
-    add("beam", type=int, default=10, help="For -bleu, as for onmt_translate; so are the next four.")
-    add("length_penalty", default="wu", choices=["none", "wu", "avg"], help="For -bleu.")
-    add("alpha", type=float, default=1.0, help="For -bleu: of the length penalty.")
-    add("eos_norm", type=float, default=3.0, help="For -bleu: against ending early.")
-    add("max_length", type=int, default=100, help="For -bleu: most tokens of a translation.")
-    return parser
+    return parser_of(EvaluateSettings)
 
 
-def check_evaluation(opt: Namespace) -> None:
+def check_evaluation(namespace: Namespace) -> EvaluateSettings:
     """Check the options of onmt_evaluate before any model is loaded.
 
     Raises:
         UserError: an option has a wrong value, or an output file would replace an input file.
     """
-    for option, values in (("kmax", opt.kmax), ("bleu_kmax", opt.bleu_kmax or [])):
-        for k in values:
-            if k < 0:
-                raise UserError(f"-{option} {k} must not be negative")
+    opt = from_options(EvaluateSettings, namespace)
+    check(opt)
     if opt.samples < 2:
         raise UserError(f"-samples {opt.samples} must be at least 2, or there is no standard error")
-    if not 0 <= opt.seed < 2**63:
-        raise UserError(f"-seed {opt.seed} must not be negative, and be below 2 to the power of 63")
     check_output("json", opt.json, [("src", opt.src), ("tgt", opt.tgt), *(("model", m) for m in opt.model)])
     if opt.bleu_kmax is not None and not opt.bleu:
         raise UserError(f"-bleu_kmax {' '.join(map(str, opt.bleu_kmax))} is for -bleu; give that too")
@@ -126,6 +117,7 @@ def check_evaluation(opt: Namespace) -> None:
         except (ImportError, RuntimeError, OSError) as error:  # a tokeniser that is not installed
             reason = " ".join(str(error).split())
             raise UserError(f"-bleu_tokenize {opt.bleu_tokenize}: {reason}") from None
+    return opt
 
 
 def validated_training(opt: Namespace) -> Namespace:

@@ -423,6 +423,9 @@ class RunSettings(Settings):
 class CheckpointSettings(Settings):
     """How commands load a trained model."""
 
+    title = "Model"
+
+    gpu: int = setting(-1, help="CUDA device. -1: the CPU.", at_least=-1)
     allow_nonfinite: bool = setting(
         False, help="Load a model even if some of its parameters are infinite or not numbers."
     )

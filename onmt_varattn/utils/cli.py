@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TextIO
 import configargparse
 
 from onmt_varattn.errors import EXTRAS, FailedError, StoppedError, UserError, missing_extra, printable
+from onmt_varattn.utils.settings import S, Settings, add_to, check, from_options
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
 
@@ -104,6 +105,28 @@ class Parser(configargparse.ArgumentParser):
             raise argparse.ArgumentError(
                 action, f"invalid choice: '{value}'{near} (choose from {', '.join(choices)})"
             )
+
+
+def parser_of(kind: type[Settings]) -> Parser:
+    """The parser of a command with these settings."""
+    parser = Parser(description=kind.description)
+    add_to(parser, kind)
+    return parser
+
+
+def parse(kind: type[S], args: Sequence[str] | None = None) -> S:
+    """Settings from the command line, with their ranges checked.
+
+    Args:
+        kind: settings of the command.
+        args: typed words, default: those of the process.
+
+    Raises:
+        UserError: a value is out of range.
+    """
+    settings = from_options(kind, parser_of(kind).parse_args(args))
+    check(settings)
+    return settings
 
 
 def _option_names(parser: argparse.ArgumentParser) -> set[str]:

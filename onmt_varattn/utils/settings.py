@@ -76,9 +76,11 @@ class Settings:
 
     Attributes:
         title: group of the options that this class declares, in `-h` and in the documentation.
+        description: of the command whose settings these are.
     """
 
     title: ClassVar[str] = ""
+    description: ClassVar[str] = ""
 
     def combination(self) -> str:
         """The settings that decide which other settings apply, as typed on the command line."""
@@ -90,10 +92,31 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class Meta:
-    """The metadata of an option; see `setting` for the attributes."""
+    """The metadata of an option.
 
-    help: str
-    choices: Sequence[str] | None = None
+    Attributes:
+        help: help text. Without one the field is an option of OpenNMT-py's parser, of which only the value is
+            checked, its choices, too.
+        choices: allowed words.
+        at_least: lowest value.
+        above: exclusive lower bound.
+        below: exclusive upper bound.
+        at_most: highest value.
+        applies: whether the setting goes with the other settings, a function of the dataclass. Where it does
+            not, the value must be the default.
+        usual: default where the setting applies and is None: a value, or a function of the dataclass.
+        option: name on the command line, default: the field's.
+        also: other names on the command line.
+        nargs: for lists: "+" (default), "*" or a number.
+        metavar: placeholder of the value in `-h`.
+        replaces: extend choices and change default and help of an option that the parser already has
+            (OpenNMT-py's); default: leave such an option as it is.
+        repeats: for lists: the option may be given several times.
+        positional: the value is given without the option's name.
+    """
+
+    help: str = ""
+    choices: Sequence[Any] | None = None
     at_least: Number | None = None
     above: Number | None = None
     below: Number | None = None
@@ -101,10 +124,12 @@ class Meta:
     applies: Callable[[Any], bool] | None = None
     usual: Any = None
     option: str | None = None
-    short: str | None = None
+    also: Sequence[str] = ()
     nargs: str | int | None = None
     metavar: str | None = None
     replaces: bool = False
+    repeats: bool = False
+    positional: bool = False
 
     def range(self) -> str:
         """The range of values in words; "" for any."""
@@ -131,62 +156,17 @@ class Meta:
         )
 
 
-def setting(
-    default: Any = MISSING,
-    *,
-    help: str = "",
-    choices: Sequence[str] | None = None,
-    at_least: Number | None = None,
-    above: Number | None = None,
-    below: Number | None = None,
-    at_most: Number | None = None,
-    applies: Callable[[Any], bool] | None = None,
-    usual: Any = None,
-    option: str | None = None,
-    short: str | None = None,
-    nargs: str | int | None = None,
-    metavar: str | None = None,
-    replaces: bool = False,
-) -> Any:
+def setting(default: Any = MISSING, **metadata: Any) -> Any:
     """A dataclass field that is an option.
 
     Args:
         default: default on the command line; without one the option is required.
-        help: help text. Without one the field is an option of OpenNMT-py's parser, of which only the value is
-            checked, its choices, too.
-        choices: allowed words.
-        at_least: lowest value.
-        above: exclusive lower bound.
-        below: exclusive upper bound.
-        at_most: highest value.
-        applies: whether the setting goes with the other settings, a function of the dataclass. Where it does
-            not, the value must be the default.
-        usual: default where the setting applies and is None: a value, or a function of the dataclass.
-        option: name on the command line, default: the field's.
-        short: second name, of one letter.
-        nargs: for lists: "+" (default), "*" or a number.
-        metavar: placeholder of the value in `-h`.
-        replaces: extend choices and change default and help of an option that the parser already has
-            (OpenNMT-py's); default: leave such an option as it is.
+        metadata: attributes of `Meta`.
     """
-    meta = Meta(
-        help,
-        choices,
-        at_least,
-        above,
-        below,
-        at_most,
-        applies,
-        usual,
-        option,
-        short,
-        nargs,
-        metavar,
-        replaces,
-    )
+    meta = {"setting": Meta(**metadata)}
     if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: list(default), metadata={"setting": meta})
-    return dataclasses.field(default=default, metadata={"setting": meta})
+        return dataclasses.field(default_factory=lambda: list(default), metadata=meta)
+    return dataclasses.field(default=default, metadata=meta)
 
 
 @dataclass(frozen=True)
@@ -253,10 +233,7 @@ def add_to(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
         if not one.meta.help:
             continue
         if existing is None:
-            names = [f"-{one.name}", f"--{one.name}", *([f"-{one.meta.short}"] if one.meta.short else [])]
-            _group(parser, one.group).add_argument(
-                *names, dest=one.field, help=one.meta.help, **_arguments(one)
-            )
+            _group(parser, one.group).add_argument(*_names(one), help=one.meta.help, **_arguments(one))
         elif one.meta.replaces:
             existing.help, existing.default = one.meta.help, one.default
             existing.choices = (
@@ -266,21 +243,34 @@ def add_to(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
 
 def _group(parser: argparse.ArgumentParser, title: str) -> Any:
     if not title:
-        return parser
+        return parser._optionals
     found = [group for group in parser._action_groups if group.title == title]
     return found[0] if found else parser.add_argument_group(title)
 
 
+def _names(one: Option) -> list[str]:
+    if one.meta.positional:
+        return [one.name]
+    others = [
+        dashes + name for name in one.meta.also for dashes in (("-", "--") if len(name) > 1 else ("-",))
+    ]
+    return [f"-{one.name}", f"--{one.name}", *others]
+
+
 def _arguments(one: Option) -> dict[str, Any]:
     """The keyword arguments of argparse."""
+    if one.meta.positional:
+        return {}
     if one.type is bool:
-        return {"action": "store_true", "default": one.default}
-    given: dict[str, Any] = {"choices": one.meta.choices, "metavar": one.meta.metavar}
+        return {"dest": one.field, "action": "store_true", "default": one.default}
+    given: dict[str, Any] = {"dest": one.field, "choices": one.meta.choices, "metavar": one.meta.metavar}
     given |= {"required": True} if one.default is MISSING else {"default": one.default}
     if one.type is not str:
         given["type"] = one.type
     if one.many:
         given["nargs"] = one.meta.nargs or "+"
+    if one.meta.repeats:
+        given["action"] = "extend"
     return given
 
 
@@ -324,7 +314,7 @@ def check(settings: Settings) -> None:
         if meta.choices and not meta.help and value not in meta.choices:
             raise UserError(
                 f"-{one.name} {value} does not go with {settings.combination()}; "
-                f"use {' or '.join(meta.choices)}"
+                f"use {' or '.join(map(str, meta.choices))}"
             )
 
 

@@ -5,8 +5,8 @@ They stand below `bin/` because commands and recipes use the same ones.
 
 from argparse import Namespace
 
-from onmt_varattn.utils.cli import Parser
-from onmt_varattn.utils.settings import add_to, from_options
+from onmt_varattn.utils.cli import Parser, parser_of
+from onmt_varattn.utils.settings import from_options
 from onmt_varattn.vqa.settings import (
     EvaluateSettings,
     PreprocessSettings,
@@ -18,9 +18,7 @@ from onmt_varattn.vqa.settings import (
 
 def vqa_train_parser() -> Parser:
     """All options of onmt_vqa_train."""
-    parser = Parser(description="Train a model that answers questions about images.")
-    add_to(parser, TrainSettings)
-    return parser
+    return parser_of(TrainSettings)
 
 
 def check_training(opt: Namespace) -> TrainSettings:
@@ -36,19 +34,12 @@ def check_training(opt: Namespace) -> TrainSettings:
 
 def vqa_preprocess_parser() -> Parser:
     """All options of onmt_vqa_preprocess."""
-    parser = Parser(description="Prepare official VQA files and image features for onmt_vqa_train.")
-    add_to(parser, PreprocessSettings)
-    return parser
+    return parser_of(PreprocessSettings)
 
 
 def vqa_evaluate_parser() -> Parser:
     """All options of onmt_vqa_evaluate."""
-    parser = Parser(
-        description="Evaluate models that answer questions about images: NLL, VQA accuracy, bounds, "
-        "entropies. Or ask one of them a question: -image_features and -question."
-    )
-    add_to(parser, EvaluateSettings)
-    return parser
+    return parser_of(EvaluateSettings)
 
 
 def check_evaluation(opt: Namespace) -> EvaluateSettings:

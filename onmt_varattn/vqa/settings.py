@@ -66,6 +66,7 @@ class TrainSettings(RunSettings, MixtureSettings, ModelSettings, DataSettings):
     """All settings of onmt_vqa_train."""
 
     title = "Training"
+    description = "Train a model that answers questions about images."
 
     optim: str = setting("adam", choices=["adam", "sgd"], help="Optimiser.")
     seed: int = setting(
@@ -86,6 +87,8 @@ class TrainSettings(RunSettings, MixtureSettings, ModelSettings, DataSettings):
 @dataclass(kw_only=True)
 class PreprocessSettings(Settings):
     """All settings of onmt_vqa_preprocess."""
+
+    description = "Prepare official VQA files and image features for onmt_vqa_train."
 
     train_questions: str = setting(help="Official JSON file of the training questions.")
     train_annotations: str = setting(help="Official JSON file of their annotations.")
@@ -128,6 +131,11 @@ class PreprocessSettings(Settings):
 class EvaluateSettings(CheckpointSettings):
     """All settings of onmt_vqa_evaluate, which evaluates models on data or asks one of them a question."""
 
+    description = (
+        "Evaluate models that answer questions about images: NLL, VQA accuracy, bounds, entropies. "
+        "Or ask one of them a question: -image_features and -question."
+    )
+
     model: list[str] = setting(help="Checkpoints, evaluated separately.")
     data: str | None = setting(
         None, help="Evaluate on this data: -save_data of onmt_vqa_preprocess.", applies=lambda it: not it.asks
@@ -150,7 +158,6 @@ class EvaluateSettings(CheckpointSettings):
         applies=lambda it: not it.asks,
     )
     batch_size: int = setting(128, help="Questions per batch.", at_least=1)
-    gpu: int = setting(-1, help="CUDA device. -1: the CPU.", at_least=-1)
     question: str | None = setting(None, help="Ask this question.")
     image_features: str | None = setting(
         None, help="Features of the image: TSV, HDF5, .npz, or a directory of .npz files."

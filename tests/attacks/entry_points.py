@@ -163,9 +163,10 @@ POINTS = {**TRANSLATION, **VQA, UNSAFE: _unsafe}
 
 def available() -> list[str]:
     """The points that this version has."""
-    from onmt_varattn.bin.nmt.release_model import release_parser
+    from onmt_varattn.bin.nmt.release_model import ReleaseSettings
+    from onmt_varattn.utils.cli import parser_of
 
-    actions = {action.dest: action for action in release_parser()._actions}
+    actions = {action.dest: action for action in parser_of(ReleaseSettings)._actions}
     formats = actions["format"].choices or ()
     missing = set() if "opennmt" in formats else {"release -format opennmt"}
     return [name for name in (*TRANSLATION, *VQA) if name not in missing]

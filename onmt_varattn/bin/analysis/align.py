@@ -1,7 +1,7 @@
 """Align the words of parallel text with a trained model, and compare with gold alignments."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from onmt_varattn.analysis.alignment import (
     Gold,
@@ -20,76 +20,71 @@ from onmt_varattn.api import Model
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.text.fit import Fit, warn_of_findings, warn_of_unknown
 from onmt_varattn.training.settings import CheckpointSettings
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.files import check_output, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import check_parallel, read_lines, read_parallel
-from onmt_varattn.utils.settings import add_to
+from onmt_varattn.utils.settings import fill, setting
 
 KINDS = ("posterior", "exact", "prior")
 """Distributions over alignments, the best aligner first: name, and name in a `Reading`."""
-
-DEFAULT_THRESHOLD = 0.3
-DEFAULT_SYMMETRY = "grow-diag-final-and"
 
 Lines = list[tuple[str, str]]
 Pairs = list[tuple[Sentence, Sentence]]
 
 
-def align_parser() -> Parser:
-    """All options."""
-    parser = Parser(description="Align the words of parallel text with a trained model.")
-    parser.add("-model", "--model", required=True, help="A checkpoint; any with attention.")
-    parser.add("-src", "--src", required=True, help="Source sentences, raw as for onmt_translate.")
-    parser.add("-tgt", "--tgt", required=True, help="Their translations, line by line.")
-    parser.add(
-        "-output", "--output", "-o", required=True, help="Where to write links (source-target, from 0)."
-    )
-    parser.add(
-        "-from", "--from", dest="kind", choices=["prior", "posterior", "exact"],
-        help="The distribution to take links from: the prior, which has not seen the word it aligns, the "
+@dataclass(kw_only=True)
+class AlignSettings(CheckpointSettings):
+    """Settings of onmt_align."""
+
+    description = "Align the words of parallel text with a trained model."
+
+    model: str = setting(help="Checkpoint of any model with attention.")
+    src: str = setting(help="Source sentences, raw as for onmt_translate.")
+    tgt: str = setting(help="Their translations, line by line.")
+    output: str = setting(also=("o",), help="Output file of links (source-target, counted from 0).")
+    kind: str | None = setting(
+        None,
+        option="from",
+        choices=["prior", "posterior", "exact"],
+        help="Distribution from which links are taken: the prior, which has not seen the word it aligns, the "
         "posterior of the inference network, or the exact posterior of the model, by enumeration. "
         "Default: posterior where the model has one, else exact, else prior.",
-    )  # fmt: skip
-    parser.add(
-        "-method", "--method", choices=["argmax", "threshold"], default="argmax",
+    )
+    method: str = setting(
+        "argmax",
+        choices=["argmax", "threshold"],
         help="argmax: each target word's most probable source word (no link where that is NULL, see "
         "-null_alignment); threshold: all that are as probable as -threshold.",
-    )  # fmt: skip
-    parser.add(
-        "-threshold", "--threshold", type=float,
-        help=f"Least probability of a link. Default: {DEFAULT_THRESHOLD}.",
-    )  # fmt: skip
-    parser.add("-reverse_model", "--reverse_model", help="A checkpoint that translates -tgt to -src.")
-    parser.add(
-        "-symmetrize", "--symmetrize", choices=list(METHODS),
-        help=f"How to join the links of both models. Default: {DEFAULT_SYMMETRY}.",
-    )  # fmt: skip
-    parser.add(
-        "-gold", "--gold",
-        help="Gold alignments to compare with: sure links as 0-0, possible ones as 1?2 or 1p2.",
-    )  # fmt: skip
-    parser.add(
-        "-gold_base", "--gold_base", type=int, choices=[0, 1], default=0,
-        help="The number of the first word in -gold.",
-    )  # fmt: skip
-    parser.add("-batch_size", "--batch_size", type=int, default=32, help="Sentence pairs read at a time.")
-    parser.add("-gpu", "--gpu", type=int, default=-1, help="Device to run on; -1 for the CPU.")
-    add_to(parser, CheckpointSettings)
-    return parser
+    )
+    threshold: float = setting(
+        None, help="Least probability of a link. Default: 0.3.", above=0, at_most=1, usual=0.3
+    )
+    reverse_model: str | None = setting(None, help="Checkpoint that translates -tgt to -src.")
+    symmetrize: str = setting(
+        None,
+        choices=list(METHODS),
+        help="How the links of both models are combined. Default: grow-diag-final-and.",
+        usual="grow-diag-final-and",
+    )
+    gold: str | None = setting(
+        None, help="Gold alignments to compare with: sure links as 0-0, possible ones as 1?2 or 1p2."
+    )
+    gold_base: int = setting(0, choices=[0, 1], help="Number of the first word in -gold.")
+    batch_size: int = setting(32, help="Sentence pairs per batch.", at_least=1)
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: align(align_parser().parse_args(args)))
+    run(lambda: align(parse(AlignSettings, args)))
 
 
-def align(opt: Any) -> None:
+def align(opt: AlignSettings) -> None:
     """Align two files."""
     check_options(opt)
     lines = read_parallel(opt.src, opt.tgt)
     gold_lines = read_lines(opt.gold) if opt.gold else None
-    if gold_lines is not None:
+    if opt.gold and gold_lines is not None:
         check_parallel([opt.src, opt.gold], [len(lines), len(gold_lines)])
     model = Model(opt.model, gpu=opt.gpu, allow_nonfinite=opt.allow_nonfinite)
     reverse = None
@@ -120,21 +115,15 @@ def align(opt: Any) -> None:
         print(summary(opt, kind, pairs, found, gold))
 
 
-def check_options(opt: Any) -> None:
+def check_options(opt: AlignSettings) -> None:
     """Refuse what cannot work, and fill in defaults that depend on other options."""
-    if opt.batch_size < 1:
-        raise UserError(f"-batch_size {opt.batch_size} must be at least 1")
     if opt.threshold is not None and opt.method != "threshold":
         raise UserError(
             f"-threshold {opt.threshold} is for -method threshold; give that too, or leave it out"
         )
-    if opt.threshold is None:
-        opt.threshold = DEFAULT_THRESHOLD
-    if not 0 < opt.threshold <= 1:
-        raise UserError(f"-threshold {opt.threshold} must be above 0 and at most 1")
     if opt.symmetrize and not opt.reverse_model:
         raise UserError(f"-symmetrize {opt.symmetrize} needs a model for the other direction: -reverse_model")
-    opt.symmetrize = opt.symmetrize or DEFAULT_SYMMETRY
+    fill(opt)
     inputs = ("model", "src", "tgt", "reverse_model", "gold")
     check_output("output", opt.output, [(name, getattr(opt, name)) for name in inputs])
 
@@ -158,7 +147,7 @@ def sentences(model: Model, lines: Lines) -> Pairs:
     return [(source.sentence(one), target.sentence(other)) for one, other in lines]
 
 
-def check_units(opt: Any, forward: Pairs, backward: Pairs) -> None:
+def check_units(opt: AlignSettings, forward: Pairs, backward: Pairs) -> None:
     """Both models have to see the same words, or their links would not be of the same."""
     for i, (ahead, back) in enumerate(zip(forward, backward, strict=True), 1):
         for path, one, other in ((opt.src, ahead[0], back[1]), (opt.tgt, ahead[1], back[0])):
@@ -169,7 +158,7 @@ def check_units(opt: Any, forward: Pairs, backward: Pairs) -> None:
                 )
 
 
-def read_gold(opt: Any, number: int, line: str, pair: tuple[Sentence, Sentence]) -> Gold:
+def read_gold(opt: AlignSettings, number: int, line: str, pair: tuple[Sentence, Sentence]) -> Gold:
     """A line of gold links, which have to be between words of the pair."""
     place = f"{opt.gold}, line {number + 1}"
     gold = parse_gold(line, place, opt.gold_base)
@@ -183,7 +172,9 @@ def read_gold(opt: Any, number: int, line: str, pair: tuple[Sentence, Sentence])
     return gold
 
 
-def find_links(model: Model, lines: Lines, pairs: Pairs, kind: str, opt: Any, fit: Fit) -> list[Links]:
+def find_links(
+    model: Model, lines: Lines, pairs: Pairs, kind: str, opt: AlignSettings, fit: Fit
+) -> list[Links]:
     """Links of every pair, in order; a pair with a blank side has none. Warns where they say nothing."""
     found: list[Links] = [frozenset()] * len(pairs)
     informative = Informative()
@@ -220,7 +211,7 @@ def attention(model: Model, pairs: Pairs, kind: str, batch_size: int) -> Iterato
             yield i, Attention(source.labels, target.labels, words, model.null)
 
 
-def summary(opt: Any, kind: str, pairs: Pairs, found: list[Links], gold: list[Gold] | None) -> str:
+def summary(opt: AlignSettings, kind: str, pairs: Pairs, found: list[Links], gold: list[Gold] | None) -> str:
     """What was done, in one line."""
     links, words = sum(map(len, found)), sum(len(target.labels) for _, target in pairs)
     blank = sum(not all(side.tokens for side in pair) for pair in pairs)

@@ -8,7 +8,7 @@ import torch
 
 from onmt_varattn.analysis.report import NATS, model_table, nats, number, signature, version, way_table
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.parsers import check_evaluation, evaluate_parser
+from onmt_varattn.nmt.parsers import EvaluateSettings, check_evaluation, evaluate_parser
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.nmt.text.scores import NAMES, score_text
 from onmt_varattn.training.memory import keep_freed_memory
@@ -27,7 +27,7 @@ DECODING = ("beam", "length_penalty", "alpha", "eos_norm", "max_length")
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: evaluate(evaluate_parser().parse_args(args)))
+    run(lambda: evaluate(check_evaluation(evaluate_parser().parse_args(args))))
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,8 @@ class Text:
         return sum(len(line.split()) + 1 for line in self.target)
 
 
-def evaluate(opt: Any) -> None:
+def evaluate(opt: EvaluateSettings) -> None:
     """Check everything, score one model after the other, write and print."""
-    check_evaluation(opt)
     text = read_text(opt.src, opt.tgt)
     keep_freed_memory()
     register()
@@ -113,7 +112,7 @@ def check_models(paths: Sequence[str]) -> None:
             )
 
 
-def load(path: str, opt: Any) -> "Model":
+def load(path: str, opt: EvaluateSettings) -> "Model":
     """A model, with the settings that it is to translate with."""
     from onmt_varattn.api import Model
 
@@ -121,7 +120,7 @@ def load(path: str, opt: Any) -> "Model":
     return Model(path, **settings)
 
 
-def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str, Any]:
+def evaluate_model(model: "Model", path: str, text: Text, opt: EvaluateSettings) -> dict[str, Any]:
     """All that is known of a model, as it is written."""
     from onmt_varattn.analysis.evaluation import score
     from onmt_varattn.nmt.text.fit import warn_of_findings, warn_of_unknown
@@ -150,7 +149,7 @@ def evaluate_model(model: "Model", path: str, text: Text, opt: Any) -> dict[str,
     return {**result, "signature": signature(settings(result, len(pairs), opt))}
 
 
-def pair_of(model: "Model", i: int, text: Text, opt: Any) -> Any:
+def pair_of(model: "Model", i: int, text: Text, opt: EvaluateSettings) -> Any:
     """A pair as a model reads it."""
     try:
         return model.sentences(text.source[i], text.target[i])
@@ -168,7 +167,7 @@ def counted(readings: "Iterable[Reading]", sizes: Sequence[int], bar: Any) -> "I
         bar.update(len(reading.lines), sum(sizes[i] for i in reading.lines))
 
 
-def text_scores(model: "Model", path: str, text: Text, opt: Any) -> dict[str, Any]:
+def text_scores(model: "Model", path: str, text: Text, opt: EvaluateSettings) -> dict[str, Any]:
     """BLEU, chrF and TER of the natural test-time mixture and of each K, with their signatures."""
     from onmt_varattn.analysis.evaluation import decoding_options
     from onmt_varattn.latent import OBJECTIVES
@@ -194,7 +193,7 @@ def text_scores(model: "Model", path: str, text: Text, opt: Any) -> dict[str, An
     return found
 
 
-def settings(result: dict[str, Any], sentences: int, opt: Any) -> dict[str, Any]:
+def settings(result: dict[str, Any], sentences: int, opt: EvaluateSettings) -> dict[str, Any]:
     """Settings that the numbers depend on, for the signature."""
     unknown = result["unknown"]
     parts = {name: result[name] for name in ("model", "attention", "estimator", "posterior")}

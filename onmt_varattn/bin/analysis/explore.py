@@ -2,52 +2,48 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.training.settings import CheckpointSettings
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.files import check_writable, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import read_parallel
-from onmt_varattn.utils.settings import add_to
+from onmt_varattn.utils.settings import setting
 
 
-def explore_parser() -> Parser:
-    """All options of onmt_explore."""
-    parser = Parser(description="Write a page (one HTML file) to look at a model's alignments.")
-    parser.add("-model", "--model", required=True, help="Checkpoint of a model trained with -attention.")
-    parser.add("-src", "--src", required=True, help="Source sentences.")
-    parser.add("-tgt", "--tgt", required=True, help="Their translations, line by line.")
-    parser.add("-output", "--output", required=True, help="Where to write the page, such as report.html.")
-    parser.add(
-        "-sentences",
-        "--sentences",
-        type=int,
-        default=500,
-        help="How many sentence pairs the page has, from the first on; blank ones are left out.",
+@dataclass(kw_only=True)
+class ExploreSettings(CheckpointSettings):
+    """Settings of onmt_explore."""
+
+    description = "Write a page (one HTML file) with the alignments of a model."
+
+    model: str = setting(help="Checkpoint of a model trained with -attention.")
+    src: str = setting(help="Source sentences.")
+    tgt: str = setting(help="Their translations, line by line.")
+    output: str = setting(help="Output file, such as report.html.")
+    sentences: int = setting(
+        500,
+        help="Number of sentence pairs on the page, from the first on; blank ones are left out.",
+        at_least=1,
     )
-    parser.add(
-        "-kmax",
-        "--kmax",
-        type=int,
-        default=5,
-        help="Mark this many most probable alignments of each word, as K-max decoding takes them; 0: none.",
+    kmax: int = setting(
+        5,
+        help="Number of most probable alignments that are marked per word, as in K-max decoding. 0: none.",
+        at_least=0,
     )
-    parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
-    add_to(parser, CheckpointSettings)
-    parser.add("-seed", "--seed", type=int, default=1, help="For the samples of a relaxed model.")
-    return parser
+    seed: int = setting(1, help="Random seed for the samples of a relaxed model.")
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: explore(explore_parser().parse_args(args)))
+    run(lambda: explore(parse(ExploreSettings, args)))
 
 
-def explore(opt: Any) -> None:
+def explore(opt: ExploreSettings) -> None:
     """Read the sentences, write the page."""
     check(opt)
     every = read_parallel(opt.src, opt.tgt)
@@ -81,12 +77,8 @@ def explore(opt: Any) -> None:
         print(f"left out: pairs beyond -sentences {opt.sentences}: {more:,}")
 
 
-def check(opt: Any) -> None:
+def check(opt: ExploreSettings) -> None:
     """Refuse what can be refused before the model is loaded."""
-    if opt.sentences < 1:
-        raise UserError(f"-sentences {opt.sentences} must be at least 1")
-    if opt.kmax < 0:
-        raise UserError(f"-kmax {opt.kmax} must not be negative")
     for name in ("model", "src", "tgt"):
         if os.path.realpath(getattr(opt, name)) == os.path.realpath(opt.output):
             raise UserError(f"-output {opt.output} is -{name} and would be written over")

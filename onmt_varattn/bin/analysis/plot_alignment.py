@@ -3,64 +3,56 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onmt_varattn.errors import UserError, require
 from onmt_varattn.training.settings import CheckpointSettings
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.reading import read_lines
-from onmt_varattn.utils.settings import add_to
+from onmt_varattn.utils.settings import setting
 
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
 
 
-def plot_alignment_parser() -> Parser:
-    """All options of onmt_plot_alignment."""
-    parser = Parser(description="Draw distributions over the alignments of one sentence pair.")
-    parser.add("-model", "--model", required=True, help="Checkpoint.")
-    parser.add(
-        "-compare",
-        "--compare",
+@dataclass(kw_only=True)
+class PlotSettings(CheckpointSettings):
+    """Settings of onmt_plot_alignment."""
+
+    description = "Draw distributions over the alignments of one sentence pair."
+
+    model: str = setting(help="Checkpoint.")
+    compare: str | None = setting(
+        None,
         help="Another checkpoint, such as one with soft attention: a second panel has its prior (red) "
         "against that of -model (blue).",
     )
-    parser.add("-src", "--src", help="Source sentences; with -tgt and -line.")
-    parser.add("-tgt", "--tgt", help="Their translations, line by line.")
-    parser.add("-line", "--line", type=int, default=1, help="Which line of -src and -tgt, from 1.")
-    parser.add("-source", "--source", help="A source sentence, in place of -src.")
-    parser.add("-target", "--target", help="Its translation, in place of -tgt.")
-    parser.add(
-        "-from",
-        "--from",
-        dest="kinds",
-        nargs="+",
+    src: str | None = setting(None, help="Source sentences; with -tgt and -line.")
+    tgt: str | None = setting(None, help="Their translations, line by line.")
+    line: int = setting(1, help="Line of -src and -tgt, from 1.")
+    source: str | None = setting(None, help="Source sentence, instead of -src.")
+    target: str | None = setting(None, help="Its translation, instead of -tgt.")
+    kinds: list[str] = setting(
+        ["prior", "posterior"],
+        option="from",
         choices=list(NAMES),
-        default=["prior", "posterior"],
         help="One or two distributions of -model: the first is red, in the upper left half of each cell, "
         "the second blue, in the lower right half. exact is the true posterior, by enumeration.",
     )
-    parser.add(
-        "-output",
-        "--output",
-        required=True,
-        nargs="+",
-        action="append",
-        help="Where to write; the ending tells the format: .png, .svg or .pdf. May be several.",
+    output: list[str] = setting(
+        repeats=True, help="Output files; the ending decides the format: .png, .svg or .pdf."
     )
-    parser.add("-gpu", "--gpu", type=int, default=-1, help="Device; -1 is the CPU.")
-    add_to(parser, CheckpointSettings)
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: plot_alignment(plot_alignment_parser().parse_args(args)))
+    run(lambda: plot_alignment(parse(PlotSettings, args)))
 
 
-def plot_alignment(opt: Any) -> None:
+def plot_alignment(opt: PlotSettings) -> None:
     """Check everything that needs no model; then read the sentence and draw it."""
-    outputs = [path for paths in opt.output for path in paths]
+    outputs = opt.output
     check_outputs(outputs, [path for path in (opt.model, opt.compare, opt.src, opt.tgt) if path])
     if len(set(opt.kinds)) != len(opt.kinds) or len(opt.kinds) > 2:
         raise UserError(f"-from {' '.join(opt.kinds)}: one panel shows one distribution, or two different")
@@ -75,7 +67,7 @@ def plot_alignment(opt: Any) -> None:
     print(f"{' and '.join(NAMES[kind] for kind in opt.kinds)} written to {', '.join(outputs)}")
 
 
-def panels(opt: Any, source: str, target: str) -> list[Any]:
+def panels(opt: PlotSettings, source: str, target: str) -> list[Any]:
     """The model's own distributions, and with -compare both models' priors."""
     from onmt_varattn.analysis.figures import Panel
     from onmt_varattn.api import Model
@@ -110,7 +102,7 @@ def attention_name(model: Any) -> str:
     return f"{getattr(model.model_opt, 'attention', None) or model.model_opt.global_attention} attention"
 
 
-def check_same_words(one: Any, other: Any, opt: Any) -> None:
+def check_same_words(one: Any, other: Any, opt: PlotSettings) -> None:
     """Two models can be shown on one grid only where they agree what a word is."""
     if (one.source, one.target) != (other.source, other.target):
         raise UserError(
@@ -131,7 +123,7 @@ def check_outputs(outputs: Sequence[str], inputs: Sequence[str]) -> None:
         check_writable(path)
 
 
-def sentence_pair(opt: Any) -> tuple[str, str]:
+def sentence_pair(opt: PlotSettings) -> tuple[str, str]:
     """The two sentences, from files or from the command line."""
     typed, files = (opt.source, opt.target), (opt.src, opt.tgt)
     given = [pair for pair in (typed, files) if all(value is not None for value in pair)]
@@ -140,9 +132,9 @@ def sentence_pair(opt: Any) -> tuple[str, str]:
     ):
         raise UserError("give one sentence pair: -src and -tgt with -line, or -source and -target")
     if given[0] is files:
-        source, target = (line_of(path, opt.line) for path in files)
+        source, target = (line_of(str(path), opt.line) for path in files)
     else:
-        source, target = typed
+        source, target = map(str, typed)
     for side, text in (("source", source), ("target", target)):
         if not text.split():
             place = f"line {opt.line} of {opt.src if side == 'source' else opt.tgt}"

@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onmt_varattn
 from onmt_varattn.errors import UserError, require
@@ -16,50 +16,47 @@ from onmt_varattn.reproduction.runs import Run, as_words
 from onmt_varattn.reproduction.schedule import Schedule, environment, estimate, only_one
 from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils import pages
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.commands import COMMANDS, find_command
 from onmt_varattn.utils.files import check_writable
+from onmt_varattn.utils.settings import Settings, setting
 
 
-def reproduce_parser() -> Parser:
-    """All options of onmt_reproduce."""
-    parser = Parser(
-        description="Prepare data, train and evaluate every row of the paper's tables, and write them. "
-        "It can be stopped and run again: what is finished is kept, a running row goes on."
+@dataclass(kw_only=True)
+class ReproduceSettings(Settings):
+    """Settings of onmt_reproduce."""
+
+    description = (
+        "Prepare data, train and evaluate every row of the paper's tables, and write them. A run that was "
+        "stopped continues: finished rows are kept, an unfinished row is resumed."
     )
-    parser.add(
-        "recipe",
+
+    recipe: str = setting(
+        positional=True,
         help="Translation: toy, multi30k, iwslt14, wmt17. Visual question answering: vqa-toy, vqa2. Or the "
         "path of a YAML file.",
     )
-    parser.add(
-        "-table", "--table", type=int, nargs="+", choices=[1, 2, 3], default=[1, 2, 3], help="Which tables."
+    table: list[int] = setting([1, 2, 3], choices=[1, 2, 3], help="Tables.")
+    rows: list[str] | None = setting(None, help="Rows. Default: all that the tables need.")
+    seeds: list[int] = setting([1], help="Random seeds with which each row is trained.")
+    output: str | None = setting(None, help="Directory for data, models and tables. Default: runs/RECIPE.")
+    jobs: int = setting(0, help="Number of rows in parallel. 0: that of the recipe.")
+    update: str | None = setting(
+        None,
+        help="Markdown page into which the tables are written as well, between <!-- RECIPE: begin --> and "
+        "its end, with the plot beside it.",
     )
-    parser.add("-rows", "--rows", nargs="+", help="Which rows. Default: all that the tables need.")
-    parser.add("-seeds", "--seeds", type=int, nargs="+", default=[1], help="Train each row with these seeds.")
-    parser.add("-output", "--output", help="Directory for data, models and tables. Default: runs/RECIPE.")
-    parser.add("-jobs", "--jobs", type=int, default=0, help="Rows at a time. 0: as the recipe says.")
-    parser.add(
-        "-update",
-        "--update",
-        help="Also put the tables into this Markdown page, between <!-- RECIPE: begin --> and its end, and "
-        "the plot beside it.",
+    dry_run: bool = setting(
+        False, help="Check and print all commands and the estimated training time; run nothing."
     )
-    parser.add(
-        "-dry_run",
-        "--dry_run",
-        action="store_true",
-        help="Check and print all commands and the estimated training time; run nothing.",
-    )
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: reproduce(reproduce_parser().parse_args(args)))
+    run(lambda: reproduce(parse(ReproduceSettings, args)))
 
 
-def reproduce(opt: Any) -> None:
+def reproduce(opt: ReproduceSettings) -> None:
     """Do what is left to do, and write the tables."""
     output = Path(opt.output or f"runs/{Path(opt.recipe).stem}")
     recipe = load_recipe(opt.recipe, str(output))

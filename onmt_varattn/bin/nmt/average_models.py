@@ -1,25 +1,29 @@
 """onmt_average_models: average the parameters of checkpoints."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.plugin import register
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.settings import Settings, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def average_parser() -> Parser:
-    """All options of onmt_average_models: OpenNMT's."""
-    parser = Parser(description="Average the parameters of checkpoints.")
-    parser.add("-models", "--models", "-m", nargs="+", required=True, help="Checkpoints.")
-    parser.add("-output", "--output", "-o", required=True, help="Where to write the average.")
-    parser.add("-fp32", "--fp32", "-f", action="store_true", help="Cast parameters to float32.")
-    return parser
+@dataclass(kw_only=True)
+class AverageSettings(Settings):
+    """Settings of onmt_average_models, as OpenNMT-py's."""
+
+    description = "Average the parameters of checkpoints."
+
+    models: list[str] = setting(also=("m",), help="Checkpoints.")
+    output: str = setting(also=("o",), help="Output file.")
+    fp32: bool = setting(False, also=("f",), help="Cast parameters to float32.")
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -29,7 +33,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def average_models(args: Sequence[str] | None = None) -> None:
     """Check that the models are of one kind, and average them."""
-    opt = average_parser().parse_args(args)
+    opt = parse(AverageSettings, args)
     register()
     from onmt_varattn.nmt.model import checkpoint
 

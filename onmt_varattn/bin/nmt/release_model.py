@@ -3,36 +3,36 @@
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.plugin import register
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.files import check_writable
+from onmt_varattn.utils.settings import Settings, setting
 
 
-def release_parser() -> Parser:
-    """All options of onmt_release_model: OpenNMT's."""
-    parser = Parser(description="Take out of a checkpoint what only training needs.")
-    parser.add("-model", "--model", "-m", required=True, help="Checkpoint.")
-    parser.add("-output", "--output", "-o", required=True, help="Where to write the released model.")
-    parser.add(
-        "-format",
-        "--format",
+@dataclass(kw_only=True)
+class ReleaseSettings(Settings):
+    """Settings of onmt_release_model, as OpenNMT-py's."""
+
+    description = "Remove from a checkpoint what only training needs."
+
+    model: str = setting(also=("m",), help="Checkpoint.")
+    output: str = setting(also=("o",), help="Output file.")
+    format: str = setting(
+        "pytorch",
         choices=["pytorch", "opennmt", "ctranslate2"],
-        default="pytorch",
-        help="Format to write. pytorch: ours. opennmt: a pickle that OpenNMT-py 2.3.0 reads without us, with "
-        "the optimiser, so that it can train on. The last two are for models without -attention.",
+        help="Output format. pytorch: ours. opennmt: a pickle that OpenNMT-py 2.3.0 reads by itself, with "
+        "the optimiser, so that training can continue. The last two are for models without -attention.",
     )
-    parser.add(
-        "-quantization",
-        "--quantization",
-        "-q",
+    quantization: str | None = setting(
+        None,
+        also=("q",),
         choices=["int8", "int16", "float16", "int8_float16"],
-        default=None,
         help="Quantisation for ctranslate2.",
     )
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -42,7 +42,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def release_model(args: Sequence[str] | None = None) -> None:
     """Release a model for translation."""
-    opt = release_parser().parse_args(args)
+    opt = parse(ReleaseSettings, args)
     register()
     from onmt_varattn.nmt.model import checkpoint
 
