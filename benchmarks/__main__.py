@@ -1,10 +1,10 @@
-"""Speed and memory against stock OpenNMT-py, in one interleaved run.
+"""Speed and memory in comparison with stock OpenNMT-py, in one interleaved run.
 
     make bench         training and decoding
-    make bench-full    more rounds, equal sizes, scaling; results go to docs/ and benchmarks/
+    make bench-full    more rounds, equal sizes, scaling; results are written to docs/ and benchmarks/
 
-Each measurement is a fresh process; systems take turns, so that a slow minute of the machine
-hits all of them. Reported are medians, the spread over rounds, and ratios within the run.
+Each measurement is a new process, and systems take turns, so that variations of the machine's speed affect
+all of them. Reported are medians, the range over rounds, and ratios within the run.
 """
 
 import argparse
@@ -38,47 +38,64 @@ UNTRIED_AT_EQUAL_SIZES = set(TRAINED) - {*STOCK, "soft"}
 
 
 def parse() -> argparse.Namespace:
-    """Options."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("-parts", nargs="+", choices=["training", "decoding", "scaling"], default=["training", "decoding"])
-    add("-rounds", type=int, default=3, help="measurements of everything but scaling (default: 3)")
-    add("-seconds", type=float, default=5.0, help="a measurement takes, and at least two steps (default: 5)")
-    add("-threads", type=int, default=1, help="threads of torch (default: 1)")
+    add(
+        "-parts",
+        nargs="+",
+        choices=["training", "decoding", "scaling"],
+        default=["training", "decoding"],
+        help="Parts of the benchmark. Default: training decoding.",
+    )
+    add("-rounds", type=int, default=3, help="Number of measurements, except for scaling. Default: 3.")
+    add(
+        "-seconds",
+        type=float,
+        default=5.0,
+        help="Duration of a measurement of at least two steps. Default: 5.",
+    )
+    add("-threads", type=int, default=1, help="Number of torch threads. Default: 1.")
     add(
         "-shapes",
         nargs="+",
         choices=[*SHAPES, "all"],
         default=list(SHAPES)[:3],
-        help="default: small and paper",
+        help="Shapes of models and batches. Default: small and both paper shapes.",
     )
-    add("-systems", nargs="+", choices=TRAINED, default=list(TRAINED), help="for training; default: all")
-    add("-json", help="write all measurements here")
-    add("-update", help="put tables between the marks of this Markdown file, and the plot beside it")
+    add("-systems", nargs="+", choices=TRAINED, default=list(TRAINED), help="Systems to train. Default: all.")
+    add("-json", help="Write all measurements to this file.")
+    add("-update", help="Put the tables between the marks of this Markdown file, and the plot beside it.")
     opt = parser.parse_args()
     if "all" in opt.shapes:
         opt.shapes = list(SHAPES)
-    opt.systems = list(dict.fromkeys(["stock", *opt.systems]))  # ratios need it
+    opt.systems = list(dict.fromkeys(["stock", *opt.systems]))  # the reference of all ratios
     return opt
 
 
 def check(opt: argparse.Namespace) -> None:
-    """Refuse before the long work what would fail after it."""
+    """Refuse invalid options before the measurements."""
     if opt.rounds < 1 or opt.threads < 1:
         raise UserError("-rounds and -threads must be at least 1")
     for path in filter(None, (opt.json, opt.update)):
         check_writable(path)
-    for part in opt.parts if opt.update else ():
-        if not pages.has_marks(Path(opt.update), part):
-            raise UserError(f"-update {opt.update}: there are no marks <!-- {part}: begin --> and end in it")
+    check_page(opt.update, *opt.parts)
+
+
+def check_page(path: str | None, *parts: str) -> None:
+    """Refuse an -update file without the marks of the given parts."""
+    for part in parts if path else ():
+        if not pages.has_marks(Path(path or ""), part):
+            begin, end = pages.marks(part)
+            raise UserError(f"-update {path}: the file has no marks {begin} and {end}; add them")
 
 
 def main() -> None:
-    """Measure and report."""
+    """Run the command."""
     opt = parse()
     check(opt)
     turns = [task for part in opt.parts for task in PARTS[part](opt)]
@@ -104,7 +121,7 @@ def main() -> None:
 
 
 def training(opt: argparse.Namespace) -> Iterator[Task]:
-    """Every system at every shape; equal sizes are for the comparison with stock alone."""
+    """Every system at every shape; at equal sizes only those that are compared with stock."""
     for _ in range(opt.rounds):
         for shape in opt.shapes:
             for system in opt.systems:
@@ -113,7 +130,7 @@ def training(opt: argparse.Namespace) -> Iterator[Task]:
 
 
 def decoding(opt: argparse.Namespace) -> Iterator[Task]:
-    """Every way of decoding, with beams of several sizes."""
+    """All decoding systems at several beam sizes."""
     for _ in range(opt.rounds):
         for beam in BEAMS:
             for system in DECODED:
@@ -132,7 +149,7 @@ PARTS = {"training": training, "decoding": decoding, "scaling": scaling}
 
 
 def run(task: Task) -> dict[str, float]:
-    """One fresh process."""
+    """Run a measurement in a new process."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads)}
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.measure", task.to_json()]
     output = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
@@ -142,21 +159,20 @@ def run(task: Task) -> dict[str, float]:
 
 
 def describe(opt: argparse.Namespace) -> dict[str, Any]:
-    """What a reader needs to judge or repeat the run."""
-    return {
-        "command": "python -m benchmarks " + shlex.join(sys.argv[1:]),
-        "rounds": opt.rounds,
-        "threads": opt.threads,
-        "cores": os.cpu_count(),
-        "processor": processor(),
-        "python": platform.python_version(),
-        "torch": version("torch"),
-        "OpenNMT-py": version("OpenNMT-py"),
-    }
+    """Settings of the run and the machine, for the report."""
+    command = "python -m benchmarks " + shlex.join(sys.argv[1:])
+    sizes = {"command": command, "rounds": opt.rounds, "threads": opt.threads}
+    return {**sizes, **machine(), "OpenNMT-py": version("OpenNMT-py")}
+
+
+def machine() -> dict[str, Any]:
+    """Processor and versions, for reports."""
+    versions = {"python": platform.python_version(), "torch": version("torch")}
+    return {"cores": os.cpu_count(), "processor": processor(), **versions}
 
 
 def processor() -> str:
-    """The processor's name, where Linux tells it."""
+    """The name of the processor, on Linux from /proc/cpuinfo."""
     try:
         return re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]  # type: ignore[index]
     except (OSError, TypeError):

@@ -1,15 +1,15 @@
-"""The matrix products that a training step cannot do without, as floating-point operations.
+"""The matrix products that a training step requires, in floating-point operations.
 
-A product in the forward pass comes back twice in the backward pass, once for the gradient of each
-factor: three in all. Nothing is counted twice that can be computed once: source keys and the
-memory's part of emission states are taken once per sentence, and vocabulary rows once per candidate.
+Each product of the forward pass needs two more in the backward pass, one for the gradient of each factor.
+Products that can be shared are counted once: source keys and projections of the memory once per sentence, and
+logits once per candidate.
 """
 
 from benchmarks.shapes import Shape
 
-LEARNED = 3  # products, forward and backward
+LEARNED = 3  # products: one forward, two backward
 
-# Candidates a position; those of enumeration are all source positions.
+# Candidates per position; by default all source positions.
 CANDIDATES = {
     "soft": 1.0,
     "variational sample": 1.0,
@@ -22,27 +22,27 @@ WITH_CONTEXTS = ("soft", "variational gumbel")  # candidates are mixtures of sou
 
 
 def needed(system: str, shape: Shape, positions: int | None = None, candidates: float | None = None) -> float:
-    """Operations of a step.
+    """Operations per step.
 
     Args:
-        system: one of ours.
-        shape: sizes of the model and the (padded) batch; `words` is the size of the target vocabulary.
-        positions: real target positions; default: all.
-        candidates: of all positions together; default: as the system has them, without padding.
+        system: a system other than stock.
+        shape: sizes of the model and the padded batch.
+        positions: number of target positions without padding. Default: all.
+        candidates: number of candidates of all positions together. Default: that of the system.
     """
     source, target = shape.batch * shape.source, shape.batch * shape.target  # words
     memory, decoder, attention = shape.memory, shape.decoder, shape.attention
     real = target if positions is None else positions
     if candidates is None:
         candidates = real * CANDIDATES.get(system, shape.source)
-    learned = _reader(source, shape) + _decoder(target, shape)
+    learned = _encoder(source, shape) + _decoder(target, shape)
     # Prior: keys, queries, their scores, the expected context.
     learned += source * memory * attention + target * decoder * attention
     learned += target * shape.source * (attention + memory)
     if system.startswith("variational"):
-        learned += _reader(source, shape) + _reader(target, shape)
+        learned += _encoder(source, shape) + _encoder(target, shape)
         learned += source * memory * memory + target * shape.source * memory
-    # Emission: the query's part, and the context's.
+    # Emission: projections of queries and contexts.
     learned += real * decoder * decoder
     learned += (candidates if system in WITH_CONTEXTS else source) * memory * decoder
     if system == "variational gumbel":
@@ -54,8 +54,8 @@ def needed(system: str, shape: Shape, positions: int | None = None, candidates: 
     return 2 * (LEARNED * learned + once)
 
 
-def _reader(rows: int, shape: Shape) -> float:
-    """A bidirectional LSTM over words, each direction half as wide as the memory."""
+def _encoder(rows: int, shape: Shape) -> float:
+    """A bidirectional LSTM over words; each direction has half the memory size."""
     half = shape.memory // 2
     inputs = [shape.embeddings] + [shape.memory] * (shape.layers - 1)
     return sum(2 * rows * 4 * half * (size + half) for size in inputs)

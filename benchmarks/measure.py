@@ -1,4 +1,4 @@
-"""One measurement in a process of its own.
+"""One measurement in its own process.
 
     python -m benchmarks.measure '{"task": "train", "system": "soft", "shape": "small"}'
 
@@ -21,35 +21,35 @@ import torch
 
 from benchmarks.shapes import DECODED, SHAPES, STOCK, TRAINED, Shape
 
-WARM_UP = 2  # steps or batches; one that takes long is enough
-LONG = 5.0  # seconds
-SPARSE_SPREAD = 2.0  # standard deviation of the scores that a sparse posterior is given; see `peaked`
+WARM_UP = 2  # steps or batches before the measurement
+LONG = 5.0  # seconds after which no further warm-up step begins
+SPARSE_SPREAD = 2.0  # standard deviation of the scores of a sparse posterior; see `peaked`
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to measure."""
+    """A measurement."""
 
-    task: str  # train or decode
+    task: str  # "train" or "decode"
     system: str
     shape: str
     threads: int = 1
     beam: int = 5
-    seconds: float = 8.0  # to measure for
-    change: tuple[tuple[str, int], ...] = ()  # of the shape: names and values
+    seconds: float = 8.0  # duration
+    change: tuple[tuple[str, int], ...] = ()  # sizes that differ from the shape, by name
 
     def sizes(self) -> Shape:
-        """The shape to measure; stock OpenNMT-py has one size for encoder, decoder and attention."""
+        """The sizes; stock OpenNMT-py has the same for encoder, decoder and attention."""
         shape = replace(SHAPES[self.shape], **dict(self.change))
         return replace(shape, memory=shape.decoder) if self.system in STOCK else shape
 
     def to_json(self) -> str:
-        """What `from_json` reads."""
+        """Serialise, for `from_json`."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Task":
-        """A task, of which only what differs from the defaults need be given."""
+        """A task from JSON; missing fields have their defaults."""
         given = json.loads(text)
         return cls(**{**given, "change": tuple(map(tuple, given.get("change", ())))})
 
@@ -93,11 +93,12 @@ def vocabulary(words: int) -> dict[str, Any]:
     return _build_fields_vocab(get_fields("text", None, None), counters, "text", False, 1, words, 0, words, 0)
 
 
-Notes = dict[str, float]
+Extras = dict[str, float]
+"""Further results of a measurement by name."""
 
 
-def training_step(task: Task, notes: Notes) -> Callable[[], None]:
-    """What a training step on random words does, as OpenNMT's trainer does it (shards of 32 positions)."""
+def training_step(task: Task, extras: Extras) -> Callable[[], None]:
+    """A training step on random words, as in OpenNMT's trainer (shards of 32 positions)."""
     model, fields, opt = build(task)
     import onmt.train_single
     import onmt.utils.loss
@@ -116,7 +117,7 @@ def training_step(task: Task, notes: Notes) -> Callable[[], None]:
         output, attention = model(source, target, lengths)
         if "sparse" in task.system:
             output.posterior = peaked(output.posterior)
-            notes["candidates"] = positions_with_mass(output.posterior)
+            extras["candidates"] = positions_with_mass(output.posterior)
         loss, _ = loss_compute(batch, output, attention, normalization=shape.batch, shard_size=32)
         if loss is not None:
             optimizer.backward(loss)
@@ -127,23 +128,23 @@ def training_step(task: Task, notes: Notes) -> Callable[[], None]:
 
 
 def peaked(scores: Any) -> Any:
-    """Scores as far apart as a trained posterior's, so that it leaves about as many positions.
+    """Scores with the spread of a trained posterior, so that it is about as sparse.
 
-    Those of an untrained network are all about the same, and nothing would be sparse.
+    The scores of an untrained network are almost equal, and no probability would be zero.
     """
     return scores + torch.randn_like(scores) * SPARSE_SPREAD
 
 
 def positions_with_mass(scores: Any) -> float:
-    """How many alignments a sparse posterior leaves to enumerate."""
+    """The number of alignments in the support of a sparse posterior."""
     from entmax import entmax15  # the default of -sparse_function
 
     with torch.no_grad():
         return float((entmax15(scores, dim=-1) > 0).sum())
 
 
-def batch_decoder(task: Task, notes: Notes) -> Callable[[], None]:
-    """What translating a batch of random words does; every hypothesis has the target's length."""
+def batch_decoder(task: Task, extras: Extras) -> Callable[[], None]:
+    """Translation of a batch of random words; all hypotheses have the length of the target."""
     model, fields, model_opt = build(task)
     import onmt.opts
     import onmt.translate.translator
@@ -174,7 +175,7 @@ def batch_decoder(task: Task, notes: Notes) -> Callable[[], None]:
 
 
 def matrix_rate() -> float:
-    """Floating-point operations a second in the quickest of some matrix products."""
+    """Floating-point operations per second of the fastest of several matrix products."""
     rates = []
     for rows, inner, columns in ((512, 512, 512), (1024, 1024, 1024), (256, 768, 8192), (8192, 256, 768)):
         a, b, out = torch.randn(rows, inner), torch.randn(inner, columns), torch.empty(rows, columns)
@@ -188,12 +189,12 @@ def matrix_rate() -> float:
 
 
 def measure(task: Task) -> dict[str, float]:
-    """Run for the given time, at least twice."""
+    """Measure for the given time, at least two steps or batches."""
     torch.set_num_threads(task.threads)
     torch.manual_seed(0)
     rate = matrix_rate()
-    notes: Notes = {}
-    run = {"train": training_step, "decode": batch_decoder}[task.task](task, notes)
+    extras: Extras = {}
+    run = {"train": training_step, "decode": batch_decoder}[task.task](task, extras)
     start = time.perf_counter()
     for _ in range(WARM_UP):
         if time.perf_counter() - start < LONG:
@@ -208,7 +209,7 @@ def measure(task: Task) -> dict[str, float]:
         "runs": len(seconds),
         "peak_gigabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "gemm_rate": rate,
-        **notes,
+        **extras,
     }
 
 

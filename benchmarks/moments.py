@@ -3,11 +3,11 @@
 With draws x_1..x_D of an estimator of g, mean m and sample covariance C (divisor D - 1):
 
     variance   tr C
-    bias       |m - g|^2 - tr C / D      squared; |m - g|^2 alone would count the noise of m as bias
+    bias       |m - g|^2 - tr C / D      squared; |m - g|^2 alone would include the variance of m
 
-Both are unbiased, so an estimate of a bias that is zero is as often below zero as above. Draws are dealt
-to blocks; standard errors are the jackknife's over blocks. For a bias that is zero the jackknife
-overestimates its variance, by a factor of about 2 (Efron and Stein, 1981): errors are on the safe side.
+Both are unbiased, so that the estimate of a bias of zero may be negative. Standard errors are jackknife
+estimates over blocks of draws. For a bias of zero the jackknife overestimates its variance by a factor of
+about 2 (Efron and Stein, 1981), so that errors are conservative.
 """
 
 import math
@@ -20,17 +20,7 @@ BLOCKS = 10
 
 
 class Summary(NamedTuple):
-    """Variance and bias with their standard errors; `squared_norm` is that of the true value."""
-
-    squared_norm: float
-    variance: float
-    variance_error: float
-    bias: float
-    bias_error: float
-
-
-class Relative(NamedTuple):
-    """Variance and bias relative to the squared norm of the true value, with their standard errors."""
+    """Variance and squared bias with their standard errors, and the squared norm of the true value."""
 
     squared_norm: float
     variance: float
@@ -40,13 +30,13 @@ class Relative(NamedTuple):
 
 
 class _Block:
-    """Mean and scatter of some draws, updated draw by draw (Welford) or block by block (Chan)."""
+    """Mean and scatter of a block of draws, updated by single draws (Welford) or blocks (Chan)."""
 
     def __init__(self, like: Tensor) -> None:
         self.count, self.mean, self.scatter = 0, torch.zeros_like(like, dtype=torch.float64), 0.0
 
     def add(self, mean: Tensor, count: int = 1, scatter: float = 0.0) -> None:
-        """Add a draw, or a block of draws: `scatter` is the sum of squared distances from their mean."""
+        """Add a draw, or a block of draws with `scatter` the sum of squared distances from its mean."""
         total = self.count + count
         step = mean.double() - self.mean
         self.scatter += scatter + float(step @ step) * self.count * count / total
@@ -55,7 +45,7 @@ class _Block:
 
 
 class Moments:
-    """Collects draws of an estimator.
+    """Accumulates draws of an estimator.
 
     >>> moments = Moments(torch.tensor([1.0, 0.0]), blocks=2)
     >>> for draw in ([0.0, 0.0], [2.0, 0.0], [0.0, 0.0], [2.0, 0.0]):
@@ -65,7 +55,7 @@ class Moments:
 
     Args:
         truth: g, the vector that is estimated.
-        blocks: number of blocks that draws are dealt to, at least 2.
+        blocks: number of blocks, at least 2. Default: 10.
     """
 
     def __init__(self, truth: Tensor, blocks: int = BLOCKS) -> None:
@@ -76,15 +66,15 @@ class Moments:
         self._draws = 0
 
     def add(self, draw: Tensor) -> None:
-        """Count a draw."""
+        """Add a draw."""
         self._blocks[self._draws % len(self._blocks)].add(draw)
         self._draws += 1
 
     def summary(self) -> Summary:
-        """Variance and bias of what was added.
+        """Variance and bias of all draws.
 
         Raises:
-            ValueError: blocks do not have the same number of draws, or there are too few.
+            ValueError: the number of draws is not a multiple of the number of blocks, or too small.
         """
         number = len(self._blocks)
         if self._draws % number or self._draws < 2 * number:
@@ -95,7 +85,7 @@ class Moments:
         return Summary(float(self.truth @ self.truth), variance, errors[0], bias, errors[1])
 
     def _estimate(self, blocks: list[_Block]) -> tuple[float, float]:
-        """Variance and bias from some of the blocks."""
+        """Variance and bias from the given blocks."""
         whole = _Block(self.truth)
         for block in blocks:
             whole.add(block.mean, block.count, block.scatter)
@@ -110,12 +100,12 @@ def _jackknife(without: list[float]) -> float:
     return math.sqrt((number - 1) / number * sum((value - mean) ** 2 for value in without))
 
 
-def relative(summaries: list[Summary]) -> Relative | None:
-    """Several vectors (the gradients of several batches) as one; None where all of them are zero."""
+def relative(summaries: list[Summary]) -> Summary | None:
+    """Summary of the concatenation of several vectors, relative to its squared norm; None if that is zero."""
     norm = sum(one.squared_norm for one in summaries)
     if not norm:
         return None
-    return Relative(
+    return Summary(
         norm,
         sum(one.variance for one in summaries) / norm,
         math.hypot(*(one.variance_error for one in summaries)) / norm,

@@ -1,9 +1,9 @@
-"""Throughput of one training process against two, through onmt_train itself.
+"""Throughput of one and two training processes, measured with onmt_train.
 
     python -m benchmarks.processes -update docs/benchmarks.md
 
-Both train on a generated corpus with one thread per process. With two, each has as many sentences per
-step as the one ("twice the batch"), or half as many ("the same batch").
+Training data are generated, and each process has one thread. Two processes have the batch size of one process
+each ("twice the batch"), or half of it each ("the same batch").
 """
 
 import argparse
@@ -26,7 +26,7 @@ SYSTEMS = {
     "variational sample": f"{AT_ONCE} -attention variational",
     "variational enum": f"{AT_ONCE} -attention variational -attention_estimator enum",
 }
-WAYS = {
+SETUPS = {
     "one process": ("-batch_size 32", 1),
     "two, twice the batch": ("-batch_size 32 -world_size 2 -gpu_backend gloo", 2),
     "two, the same batch": ("-batch_size 16 -world_size 2 -gpu_backend gloo", 2),
@@ -34,7 +34,7 @@ WAYS = {
 
 
 def corpus(directory: Path) -> Path:
-    """Random sentences of the small shape, and the configuration that names them."""
+    """Write random sentences of the small shape and their configuration; returns its path."""
     shape, draw = SHAPES["small"], random.Random(1)
     for side, length in (("src", shape.source), ("tgt", shape.target)):
         lines = (" ".join(f"w{draw.randrange(shape.words)}" for _ in range(length)) for _ in range(6000))
@@ -52,7 +52,7 @@ def corpus(directory: Path) -> Path:
 
 
 def words_per_second(config: Path, flags: str, steps: int) -> float:
-    """Target words per second, the median over reports after the first."""
+    """Target words/s: the median over all reports except the first."""
     every = max(1, steps // 5)
     words = f"-config {config} {SHAPES['small'].options()} {flags} -train_steps {steps} -report_every {every}"
     words += f" -save_model {config.parent}/m -keep_checkpoint 0 -metrics_file none -seed 1"
@@ -65,32 +65,32 @@ def words_per_second(config: Path, flags: str, steps: int) -> float:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processes", description=__doc__)
-    parser.add_argument("-rounds", type=int, default=3)
-    parser.add_argument("-steps", type=int, default=50)
-    parser.add_argument("-update", help="put the table into this page, between its marks")
+    parser.add_argument("-rounds", type=int, default=3, help="Number of runs of each kind. Default: 3.")
+    parser.add_argument("-steps", type=int, default=50, help="Training steps per run. Default: 50.")
+    parser.add_argument("-update", help="Put the table between the marks of this Markdown file.")
     args = parser.parse_args()
     rates: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as name:
         config = corpus(Path(name))
-        turns = [(system, way) for _ in range(args.rounds) for system in SYSTEMS for way in WAYS]
-        for system, way in progress(turns, desc="measuring", unit="runs"):
-            rate = words_per_second(config, f"{SYSTEMS[system]} {WAYS[way][0]}", args.steps)
-            rates.setdefault((system, way), []).append(rate)
-            print(f"{system}, {way}: {rate:,.0f} target words/s", file=sys.stderr)
-    heads = [*WAYS, "gain, twice the batch", "gain, the same batch"]
-    lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+        turns = [(system, setup) for _ in range(args.rounds) for system in SYSTEMS for setup in SETUPS]
+        for system, setup in progress(turns, desc="measuring", unit="runs"):
+            rate = words_per_second(config, f"{SYSTEMS[system]} {SETUPS[setup][0]}", args.steps)
+            rates.setdefault((system, setup), []).append(rate)
+            print(f"{system}, {setup}: {rate:,.0f} target words/s", file=sys.stderr)
+    heads = [*SETUPS, "gain, twice the batch", "gain, the same batch"]
+    rows = []
     for system in SYSTEMS:
-        one, *two = (statistics.median(rates[system, way]) for way in WAYS)
+        one, *two = (statistics.median(rates[system, setup]) for setup in SETUPS)
         cells = [f"{rate:,.0f}" for rate in (one, *two)] + [f"{rate / one:.2f}" for rate in two]
-        lines.append(f"| {system} | {' | '.join(cells)} |")
-    text = "\n".join(lines)
+        rows.append([system, *cells])
+    text = pages.table(["", *heads], rows)
     print(text)
     if args.update:
-        said = f"`python -m benchmarks.processes -rounds {args.rounds} -steps {args.steps}`"
+        command = f"`python -m benchmarks.processes -rounds {args.rounds} -steps {args.steps}`"
         machine = f"{os.cpu_count()} cores, one thread per process"
-        pages.update(Path(args.update), "processes", f"{text}\n\n{said}, {machine}.\n")
+        pages.update(Path(args.update), "processes", f"{text}\n\n{command}, {machine}.\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables and the plot of what was measured."""
+"""Tables and the plot of speed and memory."""
 
 import statistics
 from pathlib import Path
@@ -7,77 +7,62 @@ from typing import Any
 from benchmarks.arithmetic import needed
 from benchmarks.measure import Task
 from benchmarks.shapes import STOCK
+from onmt_varattn.utils import pages
 
 Found = dict[Task, list[dict[str, float]]]
 
 
 def heading(settings: dict[str, Any]) -> str:
-    """The line above a table."""
+    """The settings of a run, the line above its tables."""
     s = settings
     return (
-        f"`{s['command']}`: {s['rounds']} rounds of fresh processes in turns, {s['threads']} thread(s) of "
+        f"`{s['command']}`: {s['rounds']} rounds of new processes in turns, {s['threads']} thread(s) of "
         f"{s['cores']} cores, {s['processor']}, Python {s['python']}, torch {s['torch']}, "
         f"OpenNMT-py {s['OpenNMT-py']}.\n\n"
     )
 
 
 def training(found: Found) -> str:
-    """Words a second, ratio to stock, peak memory, distance to the arithmetic minimum."""
+    """Words/s, ratio to stock, peak memory, ratio to the arithmetic minimum."""
     tasks = [task for task in found if task.task == "train" and not task.change]
-    lines = [
-        "| shape | system | target words / s (min - max) | ratio to stock | peak memory | of stock's "
-        "| time / minimum |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ["shape", "system", "target words / s (min - max)", "ratio to stock", "peak memory", "of stock's"]
+    rows = []
     for task in tasks:
         stock = next(t for t in tasks if t.shape == task.shape and t.system == "stock")
-        memory, least = (
-            median(found[task], "peak_gigabytes"),
-            "" if task.system in STOCK else distance(task, found),
-        )
-        lines.append(
-            f"| {task.shape} | {task.system} | {speeds(task, found, task.sizes().target)} "
-            f"| {ratio(task, stock, found):.2f} | {memory:.2f} GB "
-            f"| {memory / median(found[stock], 'peak_gigabytes'):.2f} | {least} |"
-        )
+        memory, of_stock = (median(found[one], "peak_gigabytes") for one in (task, stock))
+        speed, least = speeds(task, found, task.sizes().target), distance(task, found)
+        cells = [task.shape, task.system, speed, f"{ratio(task, stock, found):.2f}"]
+        rows.append([*cells, f"{memory:.2f} GB", f"{memory / of_stock:.2f}", least])
     rate = statistics.median(m["gemm_rate"] for task in tasks for m in found[task])
-    return "\n".join(lines) + (
-        f"\n\nThe minimum is the matrix products that a step needs (`benchmarks/arithmetic.py`) at "
-        f"{rate / 1e9:.0f} billion operations/s, the rate of large products alone (median over the "
-        "run).\n"
+    return pages.table([*heads, "time / minimum"], rows) + (
+        "\n\nThe minimum is the time of the required matrix products (`benchmarks/arithmetic.py`) at "
+        f"{rate / 1e9:.0f} billion operations/s, the rate of large products alone (median over the run).\n"
     )
 
 
 def decoding(found: Found) -> str:
-    """Sentences a second, and the ratio to stock."""
+    """Sentences/s, and the ratio to stock."""
     tasks = [task for task in found if task.task == "decode"]
-    lines = [
-        "| beam | system | sentences / s (min - max) | ratio to stock | peak memory |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for task in tasks:
         stock = next(t for t in tasks if t.beam == task.beam and t.system == "stock")
-        lines.append(
-            f"| {task.beam} | {task.system} | {speeds(task, found, 1)} | {ratio(task, stock, found):.2f} "
-            f"| {median(found[task], 'peak_gigabytes'):.2f} GB |"
-        )
-    return "\n".join(lines) + "\n"
+        speed, memory = speeds(task, found, 1), f"{median(found[task], 'peak_gigabytes'):.2f} GB"
+        rows.append([str(task.beam), task.system, speed, f"{ratio(task, stock, found):.2f}", memory])
+    heads = ["beam", "system", "sentences / s (min - max)", "ratio to stock", "peak memory"]
+    return pages.table(heads, rows) + "\n"
 
 
 def scaling(found: Found) -> str:
-    """Time and memory of a step against source length and vocabulary."""
-    lines = []
+    """Time and memory per step by source length and vocabulary size."""
+    parts = []
     for name, title in SCALED_BY.items():
         systems, values = _scaled(found, name)
-        lines += [
-            f"| {title} | " + " | ".join(systems) + " |",
-            "|---" * (1 + len(systems)) + "|",
+        rows = [
+            [f"{value:,}", *(_time_and_memory(found[tasks[value]]) for tasks in systems.values())]
+            for value in values
         ]
-        for value in values:
-            cells = [_time_and_memory(found[tasks[value]]) for tasks in systems.values()]
-            lines.append(f"| {value:,} | " + " | ".join(cells) + " |")
-        lines.append("")
-    return "\n".join(lines) + "\n"
+        parts.append(pages.table([title, *systems], rows) + "\n")
+    return "\n".join(parts) + "\n"
 
 
 def _time_and_memory(measurements: list[dict[str, float]]) -> str:
@@ -89,7 +74,7 @@ SCALED_BY = {"source": "source length", "words": "vocabulary"}
 
 
 def plot_scaling(found: Found, path: Path) -> None:
-    """Time and memory against source length and vocabulary, for each system a line."""
+    """Plot time and memory against source length and vocabulary size, with one line per system."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -116,7 +101,7 @@ def plot_scaling(found: Found, path: Path) -> None:
 
 
 def _scaled(found: Found, name: str) -> tuple[dict[str, dict[int, Task]], list[int]]:
-    """The tasks that change one size: system -> value -> task; and all values."""
+    """The tasks that vary one size, by system and value; and all values."""
     systems: dict[str, dict[int, Task]] = {}
     for task in found:
         for changed, value in task.change:
@@ -126,23 +111,25 @@ def _scaled(found: Found, name: str) -> tuple[dict[str, dict[int, Task]], list[i
 
 
 def median(measurements: list[dict[str, float]], key: str) -> float:
-    """Over rounds."""
+    """The median over rounds."""
     return statistics.median(m[key] for m in measurements)
 
 
 def ratio(task: Task, stock: Task, found: Found) -> float:
-    """How many times as fast as stock."""
+    """Speed relative to stock."""
     return median(found[stock], "seconds") / median(found[task], "seconds")
 
 
 def speeds(task: Task, found: Found, units: int) -> str:
-    """Words or sentences a second, with the spread over rounds."""
+    """Words/s or sentences/s: median and range over rounds."""
     each = sorted(task.sizes().batch * units / m["seconds"] for m in found[task])
     return f"{statistics.median(each):,.{0 if each[0] > 20 else 1}f} ({each[0]:,.1f} - {each[-1]:,.1f})"
 
 
 def distance(task: Task, found: Found) -> str:
-    """How many times as long as the matrix products alone."""
+    """Time relative to that of the matrix products alone; "" for stock, where it is not known."""
+    if task.system in STOCK:
+        return ""
     measurements = found[task]
     candidates = measurements[0].get("candidates")
     operations = needed(task.system, task.sizes(), candidates=candidates)

@@ -1,9 +1,9 @@
-"""What a step of the full-size recipes needs: memory of a process, and traffic between processes.
+"""Memory per process and traffic between processes for a training step of the full-size recipes.
 
     python -m benchmarks.scale -update docs/scale.md
 
-Parameters are counted on the model that a recipe builds; what autograd keeps is counted in a real
-step on the CPU, at the recipe's batch and a typical length. Nothing is timed.
+Parameters are counted in the model of a recipe; the memory that autograd keeps is measured in one step on the
+CPU, at the batch size of the recipe and a typical sentence length. Nothing is timed.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from onmt_varattn.reproduction.recipe import load_recipe
 from onmt_varattn.reproduction.runs import as_words
 from onmt_varattn.utils import pages
 
-# Tokens in either vocabulary (as many as there are merges), and words per sentence.
+# Size of both vocabularies (the number of merges), and words per sentence.
 RECIPES = {"iwslt14": (14_000, 25), "wmt17": (32_000, 30)}
 ROWS = ("soft", "variational_sample", "variational_enum")
 PROCESSES = (2, 4, 8)
-MODEL_OPTIONS_ONLY = ("config", "world_size", "gpu_ranks")
-FLOAT, ADAM = 4, 16  # bytes a parameter: alone; with its gradient and two moments
+NOT_OF_THE_MODEL = ("config", "world_size", "gpu_ranks")
+FLOAT, ADAM = 4, 16  # bytes per parameter: alone; with its gradient and two moments
 
 
 def build(recipe: str, row: str) -> tuple[Any, Any, Any]:
@@ -34,7 +34,7 @@ def build(recipe: str, row: str) -> tuple[Any, Any, Any]:
     from onmt.utils.parse import ArgumentParser
 
     options = load_recipe(recipe, "output").options(row)
-    kept = {name: value for name, value in options.items() if name not in MODEL_OPTIONS_ONLY}
+    kept = {name: value for name, value in options.items() if name not in NOT_OF_THE_MODEL}
     parser = ArgumentParser()
     onmt.opts.train_opts(parser)
     opt = parser.parse_args(["-data", "none", "-src_vocab", "none", *as_words(kept)])
@@ -45,7 +45,7 @@ def build(recipe: str, row: str) -> tuple[Any, Any, Any]:
 
 
 def kept_for_backward(model: Any, fields: Any, opt: Any, sentences: int, length: int, words: int) -> int:
-    """Bytes that autograd keeps between the forward and the backward pass, each storage once."""
+    """Bytes that autograd keeps for the backward pass; each storage counts once."""
     import onmt.utils.loss
 
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -62,7 +62,7 @@ def kept_for_backward(model: Any, fields: Any, opt: Any, sentences: int, length:
     target = torch.randint(4, words, (length + 1, sentences, 1))
     model.train()
     loss = onmt.utils.loss.build_loss_compute(model, fields["tgt"].base_field, opt)
-    loss.scheduled.warm_up_end = 0  # the objective itself is what is measured
+    loss.scheduled.warm_up_end = 0  # measure the objective, not the warm-up
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         output, attention = model(source, target, torch.full((sentences,), length))
         batch = SimpleNamespace(tgt=target, batch_size=sentences)
@@ -70,8 +70,8 @@ def kept_for_backward(model: Any, fields: Any, opt: Any, sentences: int, length:
     return sum(seen.values())
 
 
-def row(recipe: str, name: str) -> str:
-    """A line of the table."""
+def row(recipe: str, name: str) -> list[str]:
+    """A row of the table."""
     words, length = RECIPES[recipe]
     model, fields, opt = build(recipe, name)
     sentences = opt.batch_size if opt.batch_type == "sents" else opt.batch_size // (length + 2)
@@ -80,25 +80,21 @@ def row(recipe: str, name: str) -> str:
     traffic = " / ".join(f"{2 * (n - 1) / n * FLOAT * parameters / 1e6:,.0f}" for n in PROCESSES)
     held, saved = ADAM * parameters / 1e6, 3 * FLOAT * parameters / 1e6
     cells = [recipe, name, f"{sentences} x {length}", f"{parameters / 1e6:.1f}", f"{held:,.0f}"]
-    return f"| {' | '.join([*cells, f'{kept / 1e6:,.0f}', traffic, f'{saved:,.0f}'])} |"
+    return [*cells, f"{kept / 1e6:,.0f}", traffic, f"{saved:,.0f}"]
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
-    parser.add_argument("-update", help="put the table into this page, between its marks")
+    parser.add_argument("-update", help="Put the table between the marks of this Markdown file.")
     args = parser.parse_args()
     register()
     many = " / ".join(map(str, PROCESSES))
-    lines = [
-        "| recipe | row | batch per process | parameters, M | with gradients and Adam, MB "
-        f"| kept for backward, MB | sent by each of {many} processes per step, MB | checkpoint, MB |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for recipe in RECIPES:
-        rows = load_recipe(recipe, "output").rows
-        lines += [row(recipe, name) for name in ROWS if name in rows]
-    text = "\n".join(lines)
+    heads = ["recipe", "row", "batch per process", "parameters, M", "with gradients and Adam, MB"]
+    heads += ["kept for backward, MB", f"sent by each of {many} processes per step, MB", "checkpoint, MB"]
+    known = {recipe: load_recipe(recipe, "output").rows for recipe in RECIPES}
+    rows = [row(recipe, name) for recipe in RECIPES for name in ROWS if name in known[recipe]]
+    text = pages.table(heads, rows)
     print(text)
     if args.update:
         pages.update(Path(args.update), "scale", f"{text}\n")

@@ -1,4 +1,4 @@
-"""What is measured: shapes of models and batches, and systems."""
+"""Shapes of models and batches, and the systems that are measured."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Shape:
     """Sizes of a model and of its batches."""
 
-    words: int  # in either vocabulary
+    words: int  # size of both vocabularies
     batch: int
     source: int  # words per sentence
     target: int
@@ -28,7 +28,7 @@ class Shape:
 
 PAPER = {"words": 14_000, "layers": 2, "embeddings": 512, "source": 25, "target": 25}
 PAPER_SIZES = {"memory": 1024, "decoder": 768, "attention": 512}
-EQUAL_SIZES = {"memory": 768, "decoder": 768, "attention": 768}  # what stock OpenNMT-py can have
+EQUAL_SIZES = {"memory": 768, "decoder": 768, "attention": 768}  # possible in stock OpenNMT-py
 
 SHAPES = {
     "small": Shape(
@@ -42,11 +42,11 @@ SHAPES = {
 }  # fmt: skip
 
 KEPT = "stock, keeping freed memory"
-STOCK = ("stock", KEPT)  # in processes that have none of our replacements
+STOCK = ("stock", KEPT)  # in processes without the plugin
 
-AT_ONCE = "-attention_warmup_steps 0"  # the objective itself is what is measured
+AT_ONCE = "-attention_warmup_steps 0"  # measure the objective, not the warm-up
 
-# Options that make a system.
+# Options of each system.
 TRAINED = {
     "stock": "",
     KEPT: "",

@@ -1,11 +1,11 @@
-"""Ways to start a latent objective, compared: which leave uniform alignments, when, and where they end.
+"""Comparison of warm-ups of a latent objective: whether and when alignments form, and the final perplexity.
 
     python -m benchmarks.starts -data toy=data/toy.yaml:600 ice=data/ice.yaml:600 -seeds 1 2 3 \
         -output starts -json benchmarks/starts.json -plot docs/starts.png
 
-Each run is `onmt_train -preset small` with one of the starts below and a given number of steps.
-Runs that are there already are not repeated. A start has escaped at the first report in which the
-prior's mutual information is a quarter of the most it can be.
+Each run is `onmt_train -preset small` with one of the warm-ups below and a given number of steps. Finished
+runs are not repeated. Alignments have formed at the first report in which the mutual information of the prior
+is at least a quarter of its upper bound.
 """
 
 import json
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onmt_varattn.errors import UserError
+from onmt_varattn.utils import pages
 from onmt_varattn.utils.cli import Parser, run
 from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.progress import progress
@@ -39,7 +40,7 @@ STARTS = {
 
 
 class Corpus(NamedTuple):
-    """Data to train on, and for how long."""
+    """Training data and number of training steps."""
 
     name: str
     config: str
@@ -47,19 +48,19 @@ class Corpus(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One run."""
+    """A run."""
 
     corpus: Corpus
     start: str
     seed: int
 
     def directory(self, output: str) -> Path:
-        """Where it is."""
+        """Directory of the run."""
         return Path(output) / self.corpus.name / f"{list(STARTS).index(self.start)}.seed{self.seed}"
 
 
 def corpus(text: str) -> Corpus:
-    """NAME=CONFIG:STEPS."""
+    """Parse NAME=CONFIG:STEPS."""
     name, _, rest = text.partition("=")
     config, _, steps = rest.rpartition(":")
     if not (name and config and steps.isdecimal()):
@@ -68,7 +69,7 @@ def corpus(text: str) -> Corpus:
 
 
 def train(trial: Trial, output: str) -> None:
-    """Train, unless that is done."""
+    """Train, unless the run is finished."""
     directory = trial.directory(output)
     if lines(directory) and lines(directory)[-1]["step"] >= trial.corpus.steps:
         return
@@ -95,7 +96,7 @@ def lines(directory: Path) -> list[dict[str, Any]]:
 
 
 def outcome(trial: Trial, output: str) -> dict[str, Any]:
-    """What came of a run."""
+    """Result of a run."""
     found = lines(trial.directory(output))
     curve = [(line["step"], line["prior_information"]) for line in found if line["part"] == "train"]
     ends = [line["step"] for line in found if line["part"] == "train" and line.get("warm_up")]
@@ -112,21 +113,21 @@ def outcome(trial: Trial, output: str) -> dict[str, Any]:
 
 
 def table(outcomes: Sequence[dict[str, Any]]) -> str:
-    """All starts on all corpora."""
+    """A table of all warm-ups and corpora."""
     names = list(dict.fromkeys(found["corpus"] for found in outcomes))
-    rows = ["| start | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    rows = []
     for start in STARTS:
         cells = []
         for name in names:
             here = [found for found in outcomes if found["corpus"] == name and found["start"] == start]
             cells.append(_cell(here))
         if any(cells):
-            rows.append(f"| {start} | " + " | ".join(cells) + " |")
-    return "\n".join(rows)
+            rows.append([start, *cells])
+    return pages.table(["start", *names], rows)
 
 
 def _cell(found: Sequence[dict[str, Any]]) -> str:
-    """Steps to escape (switch), and perplexity: mean and range over seeds."""
+    """Steps until alignments have formed, and perplexity: mean and range over seeds."""
     if not found:
         return ""
     escaped = [one["escaped"] for one in found if one["escaped"] is not None]
@@ -139,7 +140,7 @@ def _cell(found: Sequence[dict[str, Any]]) -> str:
 
 
 def plot(outcomes: Sequence[dict[str, Any]], path: str) -> None:
-    """The prior's information in the course of training."""
+    """Plot the mutual information of the prior in the course of training."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -164,15 +165,17 @@ def plot(outcomes: Sequence[dict[str, Any]], path: str) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = Parser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("-data", nargs="+", required=True, help="NAME=CONFIG:STEPS for each corpus.")
-    parser.add_argument("-seeds", type=int, nargs="+", default=[1], help="Random seeds.")
-    parser.add_argument("-starts", type=int, nargs="+", help="Numbers of the starts, from 0. Default: all.")
-    parser.add_argument("-jobs", type=int, default=2, help="Runs at a time, one thread each.")
+    parser.add_argument("-seeds", type=int, nargs="+", default=[1], help="Random seeds. Default: 1.")
+    parser.add_argument("-starts", type=int, nargs="+", help="Indices of the warm-ups, from 0. Default: all.")
+    parser.add_argument(
+        "-jobs", type=int, default=2, help="Number of parallel runs, with one thread each. Default: 2."
+    )
     parser.add_argument("-output", required=True, help="Directory for the runs.")
-    parser.add_argument("-json", help="Write all outcomes here.")
-    parser.add_argument("-plot", help="Write a plot here.")
+    parser.add_argument("-json", help="Write all results to this file.")
+    parser.add_argument("-plot", help="Write the plot to this file.")
     opt = parser.parse_args()
     starts = [list(STARTS)[i] for i in opt.starts or range(len(STARTS))]
     trials = [Trial(corpus(text), start, seed) for text in opt.data for seed in opt.seeds for start in starts]

@@ -1,19 +1,18 @@
-"""Variance, bias and cost of the gradient estimators, on a trained model whose parameters stay fixed.
+"""Variance, bias and cost of the gradient estimators at fixed parameters of a trained model.
 
     VARATTN_DATA=data python -m benchmarks.variance -output runs/variance \
         -json benchmarks/variance.json -update docs/variance.md -plot docs/variance.png
 
-trains a model on the toy corpus and, where VARATTN_DATA is set, one on Multi30k;
-`-model model.pt -src valid.de -tgt valid.en` takes a model of your own instead. The gradient of some
-batches of validation pairs is then estimated many times by each estimator, without dropout, and compared
-with the gradient by enumeration. Models that are in -output are not trained again, nor measured again
-with the same settings and no more draws.
+trains a model on the toy corpus and, if VARATTN_DATA is set, one on Multi30k;
+`-model model.pt -src valid.de -tgt valid.en` measures another model instead. The gradient of a few batches of
+validation pairs is estimated many times by each estimator, without dropout, and compared with the gradient by
+enumeration. Models in -output are not trained again, nor measured again with the same settings and at most as
+many draws.
 """
 
 import argparse
 import json
 import os
-import platform
 import random
 import shlex
 import statistics
@@ -21,7 +20,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ from torch import Tensor, nn
 
 import onmt_varattn
 from benchmarks import variance_report as report
-from benchmarks.__main__ import ROOT, processor
+from benchmarks.__main__ import ROOT, check_page, machine
 from benchmarks.moments import BLOCKS, Moments, Summary, relative
 from onmt_varattn.errors import UserError
 from onmt_varattn.latent import BASELINES, ESTIMATORS, OBJECTIVES, EstimatorSettings, Objective, Positions
@@ -43,9 +41,9 @@ from onmt_varattn.utils.files import atomic_write, check_writable, fingerprint
 from onmt_varattn.utils.progress import Progress, progress
 from onmt_varattn.utils.reading import read_lines, read_parallel
 
-PART = "variance"  # the mark of the page
+PART = "variance"  # the generated part of the page
 TRAINING = "-preset small -attention variational"
-BASELINE_RATE = 0.003  # of Adam, for learned baselines
+BASELINE_RATE = 0.003  # learning rate of Adam for learned baselines
 UNIT = "sample, soft baseline"  # whose cost is 1
 OTHER_BOUND, BY_DESIGN = "other bound", "biased by design"
 
@@ -55,15 +53,15 @@ Gradients = dict[str, Tensor]
 
 
 class Way(NamedTuple):
-    """A way to estimate the gradient of an objective.
+    """An estimator of the gradient of an objective, with its baseline and settings.
 
     Attributes:
-        name: in tables.
-        objective: variational or hard.
-        estimator: its name.
-        baseline: its name, where the estimator needs one.
-        note: why its mean is not the enumerated gradient, if it is not.
-        settings: of the estimator.
+        name: name in tables.
+        objective: "variational" or "hard".
+        estimator: name of the estimator.
+        baseline: name of the baseline. Default: "none".
+        note: why the mean is not the gradient by enumeration. Default: "", it is.
+        settings: settings of the estimator. Default: none.
     """
 
     name: str
@@ -74,13 +72,13 @@ class Way(NamedTuple):
     settings: tuple[tuple[str, Any], ...] = ()
 
     def build(self, query_size: int) -> Objective:
-        """The objective."""
+        """Build the objective."""
         estimator = ESTIMATORS[self.estimator](EstimatorSettings(**dict(self.settings)))
         return OBJECTIVES[self.objective](estimator, BASELINES[self.baseline](query_size)).eval()
 
     @property
     def draws(self) -> bool:
-        """Whether two estimates differ."""
+        """Whether the estimator is random."""
         return self.estimator not in ("enum", "sparse")
 
 
@@ -109,7 +107,7 @@ WAYS = (
 
 
 class Case(NamedTuple):
-    """A trained model and pairs to measure it on."""
+    """A trained model and the sentence pairs it is measured on."""
 
     name: str
     model: str
@@ -119,13 +117,13 @@ class Case(NamedTuple):
 
 
 class Subject:
-    """A model at fixed parameters, with the batches that it is measured on.
+    """A model at fixed parameters, with the batches it is measured on.
 
     Args:
-        case: where it is.
+        case: the model and its sentence pairs.
         batches: number of batches.
-        batch_size: pairs of each.
-        seed: of the choice of pairs. The others are for fitting baselines.
+        batch_size: pairs per batch.
+        seed: random seed for the choice of pairs; the remaining pairs are for fitting baselines.
 
     Raises:
         UserError: the model has no inference network, or there are not enough pairs.
@@ -159,9 +157,9 @@ class Subject:
         """One estimate of the gradient of the mean loss per target position.
 
         Args:
-            objective: what is estimated, and how.
-            positions: of a batch, with the graph of their computation.
-            keep: keep that graph, for further estimates.
+            objective: objective and estimator.
+            positions: positions of a batch, with their computation graph.
+            keep: keep the graph for further estimates. Default: False.
         """
         loss = objective(positions, self.attention.emitter()).loss / len(positions)
         parameters = [parameter for group in self.groups.values() for parameter in group]
@@ -173,7 +171,7 @@ class Subject:
         }
 
     def fit(self, objective: Objective, steps: int) -> None:
-        """Fit a baseline that learns, on pairs that are not measured; nothing else changes."""
+        """Fit a learned baseline on pairs that are not measured; the model does not change."""
         if not objective.baseline.follows:
             return
         with torch.no_grad():
@@ -198,7 +196,7 @@ def _flat(parameter: Tensor, gradient: Tensor | None) -> Tensor:
 
 
 def groups(model: AlignmentModel) -> dict[str, list[nn.Parameter]]:
-    """Parameters of the posterior network, of the prior's score, and all others; baselines have no part."""
+    """Parameters of the posterior network, of the prior's score, and all others except baselines."""
     attention = model.decoder.attention
     assert model.posterior is not None
     posterior, score = list(model.posterior.parameters()), list(attention.score.parameters())
@@ -210,7 +208,7 @@ def groups(model: AlignmentModel) -> dict[str, list[nn.Parameter]]:
 
 
 def measure(subject: Subject, opt: argparse.Namespace, bar: Progress) -> list[dict[str, Any]]:
-    """Variance, bias and cost of all ways."""
+    """Variance, bias and cost of all estimators."""
     objectives: dict[Way, Objective] = {}
     for i, way in enumerate(WAYS):
         torch.manual_seed(opt.seed + i)
@@ -244,7 +242,7 @@ def summaries(truth: Gradients, estimates: Iterator[Gradients], blocks: int) -> 
 
 
 def cost(subject: Subject, objectives: dict[Way, Objective], rounds: int) -> dict[Way, float]:
-    """CPU seconds of a gradient, forward and backward through the whole model: the median over rounds."""
+    """CPU seconds per gradient, forward and backward through the whole model: the median over rounds."""
     seconds: dict[Way, list[float]] = {way: [] for way in objectives}
     for i in range(rounds + 1):  # the first is not counted
         pairs = subject.batches[i % len(subject.batches)]
@@ -262,7 +260,7 @@ def _unit(way: Way) -> Way:
 
 
 def _row(way: Way, found: list[dict[str, Summary]], seconds: float, unit: float) -> dict[str, Any]:
-    """What is reported of a way."""
+    """The results of an estimator."""
     row: dict[str, Any] = {"name": way.name, "objective": way.objective, "note": way.note}
     row["seconds"], row["cost"] = seconds, seconds / unit
     for group in found[0]:
@@ -273,7 +271,7 @@ def _row(way: Way, found: list[dict[str, Summary]], seconds: float, unit: float)
 
 @torch.no_grad()
 def beliefs(subject: Subject) -> dict[str, float]:
-    """What the model makes of the pairs that are measured: means per target position."""
+    """Bound, KL and entropies on the measured pairs: means per target position."""
     objective = WAYS[0].build(subject.attention.query_size)
     sums: dict[str, float] = {}
     count = width = 0
@@ -288,7 +286,7 @@ def beliefs(subject: Subject) -> dict[str, float]:
 
 
 def train(name: str, opt: argparse.Namespace) -> Case:
-    """Prepare a corpus and train a model on it, unless that is done."""
+    """Prepare a corpus and train a model on it, unless there is one."""
     directory = Path(opt.output) / name
     steps = opt.toy_steps if name == "toy" else opt.multi30k_steps
     flags = f"{TRAINING} -seed {opt.seed}" + (f" -train_steps {steps}" if steps else "")
@@ -310,8 +308,8 @@ def train(name: str, opt: argparse.Namespace) -> Case:
     best = best_validation(directory / "model.metrics.jsonl")
     if best is None:
         raise UserError(
-            f"{directory}: no validation after the warm-up, so the posterior is untrained; remove it, and "
-            f"give -{name}_steps a larger number than {steps:,}, or 0"
+            f"{directory}: no validation after the warm-up, the posterior is untrained; remove the directory "
+            f"and set -{name}_steps above {steps:,}, or to 0"
         )
     about = f"`onmt_train {flags}`, best checkpoint: step {best['step']:,}, validation PPL {best['ppl']:.3f}"
     if name == "toy":
@@ -320,7 +318,7 @@ def train(name: str, opt: argparse.Namespace) -> Case:
 
 
 def call(words: str) -> None:
-    """Run a script of the project; its output goes to standard error."""
+    """Run a script of the repository, with its output on standard error."""
     result = subprocess.run(
         [sys.executable, *_from_root(shlex.split(words))],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -336,14 +334,14 @@ def _from_root(words: list[str]) -> list[str]:
 
 
 def best_validation(path: Path) -> dict[str, Any] | None:
-    """The metrics of the best checkpoint of a run; None if there is none after the warm-up."""
+    """The metrics of the best checkpoint of a run; None without a validation after the warm-up."""
     lines = [json.loads(line) for line in read_lines(str(path))] if path.exists() else []
     valid = [line for line in lines if line["part"] == "valid" and not line.get("warm_up")]
     return min(valid, key=lambda line: line["ppl"], default=None)
 
 
 def parse() -> argparse.Namespace:
-    """Options."""
+    """Parse the command line."""
     parser = Parser(prog="python -m benchmarks.variance", description=(__doc__ or "").partition("\n")[0])
     add: Callable[..., Any] = parser.add_argument
     add("-corpora", nargs="+", choices=["toy", "multi30k"], help="Default: toy; multi30k with VARATTN_DATA.")
@@ -351,42 +349,41 @@ def parse() -> argparse.Namespace:
     add("-toy_pairs", type=int, default=5_000, help="Training pairs of the toy corpus.")
     add("-toy_steps", type=int, default=0, help="Training steps on the toy corpus; 0: early stopping.")
     add("-multi30k_steps", type=int, default=2_718, help="Training steps on Multi30k; 0: early stopping.")
-    add("-model", help="A checkpoint to be measured instead of those.")
+    add("-model", help="Checkpoint to measure instead of these.")
     add("-src", help="Source sentences for -model, as for onmt_translate.")
-    add("-tgt", help="Their translations.")
+    add("-tgt", help="Translations of -src.")
     add("-batches", type=int, default=2, help="Number of batches.")
-    add("-batch_size", type=int, default=16, help="Sentence pairs of a batch.")
-    add("-draws", type=int, default=100, help=f"Estimates of a batch's gradient, a multiple of {BLOCKS}.")
+    add("-batch_size", type=int, default=16, help="Sentence pairs per batch.")
+    add("-draws", type=int, default=100, help=f"Estimates per batch, a multiple of {BLOCKS}.")
     add("-rounds", type=int, default=15, help="Measurements of the time of each estimator.")
-    add("-baseline_steps", type=int, default=300, help="Steps of fitting learned and average baselines.")
+    add("-baseline_steps", type=int, default=300, help="Steps for fitting learned and average baselines.")
     add("-seed", type=int, default=1, help="Random seed for training, the choice of pairs and draws.")
     add("-json", help="Write all numbers to this file.")
-    add("-update", help=f"Put the tables between the marks '{PART}' of this Markdown file.")
+    add("-update", help="Put the tables between the marks of this Markdown file.")
     add("-plot", help="Write the plot to this file.")
     return parser.parse_args()
 
 
 def check(opt: argparse.Namespace) -> None:
-    """Refuse before the long work what would fail after it."""
+    """Refuse invalid options before training and measurements."""
     for name in ("batches", "batch_size", "rounds", "baseline_steps"):
         if getattr(opt, name) < 1:
             raise UserError(f"-{name} {getattr(opt, name)}: must be at least 1")
     if opt.draws % BLOCKS or opt.draws < 2 * BLOCKS:
         raise UserError(f"-draws {opt.draws}: expected a multiple of {BLOCKS}, at least {2 * BLOCKS}")
     if len({bool(value) for value in (opt.model, opt.src, opt.tgt)}) > 1:
-        raise UserError("-model, -src and -tgt go together")
+        raise UserError("-model, -src and -tgt go together; give all three, or none")
     if opt.model and opt.corpora:
-        raise UserError("-model takes the place of -corpora: leave one of them out")
+        raise UserError("-model replaces -corpora; leave one of them out")
     if "multi30k" in (opt.corpora or ()) and not os.environ.get("VARATTN_DATA"):
-        raise UserError("-corpora multi30k: set VARATTN_DATA to the directory that has multi30k/")
+        raise UserError("-corpora multi30k: set VARATTN_DATA to the directory that contains multi30k/")
     for path in filter(None, (opt.json, opt.update, opt.plot)):
         check_writable(path)
-    if opt.update and not pages.has_marks(Path(opt.update), PART):
-        raise UserError(f"-update {opt.update}: there are no marks <!-- {PART}: begin --> and end in it")
+    check_page(opt.update, PART)
 
 
 def cases(opt: argparse.Namespace) -> list[Case]:
-    """The models to be measured, trained."""
+    """The trained models to measure."""
     if opt.model:
         return [Case(Path(opt.model).stem, opt.model, opt.src, opt.tgt, "a given model")]
     usual = ["toy", *(["multi30k"] if os.environ.get("VARATTN_DATA") else [])]
@@ -394,23 +391,13 @@ def cases(opt: argparse.Namespace) -> list[Case]:
 
 
 def settings(opt: argparse.Namespace) -> dict[str, Any]:
-    """What a reader needs to judge or repeat the run."""
+    """Settings of the run and the machine, for the report."""
     names = ("batches", "batch_size", "rounds", "baseline_steps", "seed")
-    return {
-        **{name: getattr(opt, name) for name in names},
-        "threads": 1,
-        "cores": os.cpu_count(),
-        "processor": processor(),
-        "python": platform.python_version(),
-        "torch": version("torch"),
-    }
+    return {**{name: getattr(opt, name) for name in names}, "threads": 1, **machine()}
 
 
 def result(case: Case, opt: argparse.Namespace) -> dict[str, Any]:
-    """All numbers of a model. Those of a corpus are kept in -output, and taken from there.
-
-    What was measured with more estimates than -draws asks for will do.
-    """
+    """All results of a model; those of a corpus with at least -draws draws are cached in -output."""
     kept = None if opt.model else Path(opt.output) / case.name / "variance.json"
     key = {**settings(opt), "model": fingerprint(case.model)}
     if kept is not None and kept.exists():
@@ -430,7 +417,7 @@ def result(case: Case, opt: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     opt = parse()
     check(opt)
     torch.set_num_threads(1)

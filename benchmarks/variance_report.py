@@ -1,14 +1,16 @@
-"""Tables and the plot of the study of variance."""
+"""Tables and the plot of variance, bias and cost of estimators."""
 
 import math
 import statistics
 from itertools import pairwise
 from typing import Any
 
+from onmt_varattn.utils import pages
+
 GROUPS = {"posterior": "posterior network", "score": "prior's score", "rest": "all other parameters"}
 NO_VALUE = "-"
 
-# One colour for a family, one marker for each of its members.
+# One colour per family of estimators, one marker per member.
 LOOKS = {
     "sample, soft baseline": ("tab:blue", "o"),
     "sample, average baseline": ("tab:blue", "s"),
@@ -27,14 +29,14 @@ LOOKS = {
     "hard rloo, 5 draws": ("black", "s"),
     "hard rebar, temperature 0.5": ("black", "^"),
 }
-GAP = 1e-4  # a variance this much lower than the next is drawn at the bottom, with its value
+GAP = 1e-4  # ratio to the next larger variance below which one is drawn at the bottom, with its value
 FINE_TICKS = tuple(tick / 100 for tick in range(80, 151, 5))
-TICKS = (0.5, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30)  # of costs
-LINES = {"enum": "-", "sparse, entmax15": ":"}  # without variance: their cost alone
+TICKS = (0.5, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30)  # on the axis of costs
+LINES = {"enum": "-", "sparse, entmax15": ":"}  # without variance: only their cost is drawn
 
 
 def text(found: dict[str, Any]) -> str:
-    """Settings, and a table for each model."""
+    """The settings, and one table per model."""
     s = found["settings"]
     parts = [
         f"`{s['command']}`: {s['batches']} batches of {s['batch_size']} validation pairs, "
@@ -56,17 +58,17 @@ def text(found: dict[str, Any]) -> str:
 
 
 def errors(rows: list[dict[str, Any]]) -> str:
-    """The median and the largest standard error of a variance, relative to it."""
+    """The median and maximum of the relative standard errors of variances."""
     cells = [row[group] for row in rows for group in GROUPS if row[group] and row[group]["variance"]]
     found = [cell["variance_error"] / cell["variance"] for cell in cells] or [0.0]
     return f"{statistics.median(found):.0%} of them (median), at most {max(found):.0%}"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Variances and biases by group of parameters, and costs."""
+    """Variances and biases per group of parameters, and costs."""
     heads = ["estimator", *(f"variance, {name}" for name in GROUPS), *(f"bias, {name}" for name in GROUPS)]
     heads += ["cost", "variance x cost, posterior", "variance x cost, all", "mean"]
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines = []
     for row in rows:
         exact = row["name"] in ("enum", "hard enum")
         cells = [row["name"], *(variance(row[group]) for group in GROUPS)]
@@ -74,8 +76,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells += [f"{row['cost']:.2f}"]
         cells += [variance(cell, row["cost"]) for cell in (row["posterior"], whole(row))]
         cells += [row["note"] or ("reference" if exact else "unbiased")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        lines.append(cells)
+    return pages.table(heads, lines) + "\n"
 
 
 def whole(row: dict[str, Any]) -> dict[str, float]:
@@ -86,12 +88,12 @@ def whole(row: dict[str, Any]) -> dict[str, float]:
 
 
 def variance(cell: dict[str, float] | None, factor: float = 1.0) -> str:
-    """A variance, times the cost."""
+    """A variance, multiplied by a factor such as the cost."""
     return NO_VALUE if cell is None else number(cell["variance"] * factor)
 
 
 def bias(cell: dict[str, float] | None) -> str:
-    """A squared bias and its standard error, with the same decimals."""
+    """A squared bias and its standard error, with the same number of decimals."""
     if cell is None:
         return NO_VALUE
     if not cell["bias_error"]:
@@ -111,7 +113,7 @@ def number(value: float) -> str:
 
 
 def plot(results: list[dict[str, Any]], path: str) -> None:
-    """Variance against cost, a row for each model and a column for each group of parameters."""
+    """Plot variance against cost, with one row per model and one column per group of parameters."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -140,7 +142,7 @@ def plot(results: list[dict[str, Any]], path: str) -> None:
 
 
 def _panel(axis: Any, rows: list[dict[str, Any]], group: str) -> None:
-    """One model, one group of parameters."""
+    """Plot one group of parameters of one model."""
     axis.set_xscale("log")
     axis.set_yscale("log")
     for row in rows:
@@ -170,7 +172,7 @@ def _panel(axis: Any, rows: list[dict[str, Any]], group: str) -> None:
 
 
 def floor(values: list[float]) -> float:
-    """The lowest variance that is drawn in its place: what is much lower than all others is not."""
+    """The lowest variance that is drawn in its place; values far below all others are not."""
     ordered = sorted(values)
     for below, above in pairwise(ordered[: len(ordered) // 2 + 1]):
         if below < GAP * above and above > 0:

@@ -1,10 +1,10 @@
-"""Questions a second of visual question answering, through vqa_train itself, features streamed from disk.
+"""Questions/s of visual question answering, measured with vqa_train, with features streamed from disk.
 
     python -m benchmarks.vqa -update docs/benchmarks.md
 
-Sizes are those of recipes/vqa2.yaml, data are random: an image of its own for each question, 36 boxes of
-2,048 numbers each, 3,129 answers. Runs take turns, each a fresh process with one thread. Before those "from
-disk" the system is told to forget the features it has in memory; the others find them there.
+Sizes are those of recipes/vqa2.yaml, data are random: one image per question, 36 boxes of 2,048 numbers each,
+3,129 answers. Runs take turns; each is a new process with one thread. Before runs "from disk" the features
+are dropped from the page cache of the system; the other runs find them there.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from benchmarks.__main__ import check_page
 from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
 from onmt_varattn.errors import UserError
 from onmt_varattn.reproduction.recipe import load_recipe
@@ -34,12 +35,12 @@ from onmt_varattn.utils.progress import progress
 BOXES, FEATURES, ANSWERS, WORDS, LENGTH = 36, 2048, 3129, 10_000, 8
 ROWS = ("soft", "marginal", "hard_sample", "variational_sample", "variational_enum")  # of the recipe
 WARM_UP = 2  # steps that are not measured
-LOOKS = 0.05  # seconds between looks at a process's memory
+INTERVAL = 0.05  # seconds between measurements of memory
 PLACES = {"from disk": True, "from memory": False}
 
 
 def options(row: str) -> list[str]:
-    """A row of the recipe as words of a command, without what this machine may not have."""
+    """Command-line options of a row of the recipe, without those that depend on data and GPUs."""
     os.environ.setdefault("VQA_DATA", "none")
     recipe = load_recipe("vqa2", "none")
     left_out = {"data", "gpu_ranks", "embeddings", "train_steps", "valid_steps", "report_every"}
@@ -48,7 +49,7 @@ def options(row: str) -> list[str]:
 
 
 def corpus(directory: Path, questions: int) -> str:
-    """Random questions and features, prepared: the prefix."""
+    """Write and preprocess random questions and features; returns the prefix."""
     draw = random.Random(1)
     for part, ids in {"train": range(questions), "valid": range(questions, questions + 2)}.items():
         asked = [
@@ -90,13 +91,13 @@ def _annotation(number: int, image: int, answer: str) -> dict[str, object]:
 
 
 def forget(prefix: str) -> None:
-    """Have the system drop the features that it keeps in memory."""
+    """Drop the features from the page cache."""
     with open(f"{prefix}.features/features.bin", "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def measure(prefix: str, row: str, steps: int, batch: int) -> dict[str, float]:
-    """Questions a second after the first steps, and the peak of memory that is the process's own."""
+    """Questions/s after the first steps, and peak memory of the process without mapped files."""
     words = f"-batch_size {batch} -train_steps {steps + WARM_UP} -report_every 1 -valid_steps 1000000 "
     words += f"-data {prefix} -save_model {prefix}.model -keep_checkpoint 0 -metrics_file none"
     command = [sys.executable, "-m", "onmt_varattn.bin.vqa.train", *options(row), *words.split()]
@@ -111,16 +112,16 @@ def measure(prefix: str, row: str, steps: int, batch: int) -> dict[str, float]:
         reader.start()
         while process.poll() is None:
             peak = max(peak, own_memory(process.pid))
-            time.sleep(LOOKS)
+            time.sleep(INTERVAL)
         reader.join()
     if process.returncode:
-        raise UserError(f"{' '.join(command)}: failed:\n{''.join(output)}")
+        raise UserError(f"a measurement failed: {' '.join(command)}\n{''.join(output)}")
     rates = [float(rate) for rate in re.findall(r"(\d+) questions/s", "".join(output))]
     return {"rate": statistics.harmonic_mean(rates[WARM_UP:]), "gigabytes": peak}
 
 
 def own_memory(process: int) -> float:
-    """Memory of a process that is no file's, in GB."""
+    """Memory of a process without mapped files, in GB."""
     try:
         found = re.search(r"RssAnon:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text())
     except OSError:
@@ -129,21 +130,20 @@ def own_memory(process: int) -> float:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.vqa",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-rounds", type=int, default=3)
-    parser.add_argument("-steps", type=int, default=8)
-    parser.add_argument("-batch_size", type=int, default=512)
-    parser.add_argument("-update", help="put the table into this page, between its marks")
+    parser.add_argument("-rounds", type=int, default=3, help="Number of runs of each kind. Default: 3.")
+    parser.add_argument("-steps", type=int, default=8, help="Measured steps per run. Default: 8.")
+    parser.add_argument("-batch_size", type=int, default=512, help="Questions per step. Default: 512.")
+    parser.add_argument("-update", help="Put the table between the marks of this Markdown file.")
     args = parser.parse_args()
     if min(args.rounds, args.steps, args.batch_size) < 1:
         raise UserError("-rounds, -steps and -batch_size must be at least 1")
-    if args.update and not pages.has_marks(Path(args.update), "vqa"):
-        raise UserError(f"-update {args.update}: there are no marks <!-- vqa: begin --> and end in it")
+    check_page(args.update, "vqa")
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         prefix = corpus(Path(name), (args.steps + WARM_UP + 3) * args.batch_size)
@@ -156,17 +156,14 @@ def main() -> None:
     print(text)
     if args.update:
         sizes = f"-rounds {args.rounds} -steps {args.steps} -batch_size {args.batch_size}"
-        said = f"`python -m benchmarks.vqa {sizes}`, one thread of {os.cpu_count()} cores."
-        pages.update(Path(args.update), "vqa", f"{text}\n{said}\n")
+        command = f"`python -m benchmarks.vqa {sizes}`, one thread of {os.cpu_count()} cores."
+        pages.update(Path(args.update), "vqa", f"{text}\n{command}\n")
 
 
 def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
-    """Medians over rounds, with the spread, and ratios to soft attention."""
-    lines = [
-        "| | questions / s, features from disk (min - max) | of soft | from memory | disk / memory "
-        "| peak memory |",
-        "|---|---|---|---|---|---|",
-    ]
+    """Medians and ranges over rounds, and ratios to soft attention."""
+    heads = ["", "questions / s, features from disk (min - max)", "of soft", "from memory", "disk / memory"]
+    rows = []
 
     def median(row: str, place: str, key: str) -> float:
         return statistics.median(one[key] for one in found[row, place])
@@ -174,12 +171,14 @@ def table(found: dict[tuple[str, str], list[dict[str, float]]]) -> str:
     for row in dict.fromkeys(row for row, _ in found):
         rates = [one["rate"] for one in found[row, "from disk"]]
         disk, memory = (median(row, place, "rate") for place in PLACES)
-        lines.append(
-            f"| {row.replace('_', ' ')} | {disk:,.0f} ({min(rates):,.0f} - {max(rates):,.0f}) "
-            f"| {disk / median('soft', 'from disk', 'rate'):.2f} | {memory:,.0f} | {disk / memory:.2f} "
-            f"| {median(row, 'from disk', 'gigabytes'):.2f} GB |"
-        )
-    return "\n".join(lines) + "\n"
+        cells = [row.replace("_", " "), f"{disk:,.0f} ({min(rates):,.0f} - {max(rates):,.0f})"]
+        cells += [
+            f"{disk / median('soft', 'from disk', 'rate'):.2f}",
+            f"{memory:,.0f}",
+            f"{disk / memory:.2f}",
+        ]
+        rows.append([*cells, f"{median(row, 'from disk', 'gigabytes'):.2f} GB"])
+    return pages.table([*heads, "peak memory"], rows) + "\n"
 
 
 if __name__ == "__main__":

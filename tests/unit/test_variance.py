@@ -289,7 +289,7 @@ def test_a_model_that_never_left_its_warm_up_is_refused(tmp_path):
     words = f"-corpora toy -output {tmp_path} -toy_pairs 100 -toy_steps 2"
     result = command(*words.split())
     assert result.returncode == 2, result.stderr
-    assert "-toy_steps a larger number than 2" in result.stderr.splitlines()[-1]
+    assert "set -toy_steps above 2, or to 0" in result.stderr.splitlines()[-1]
 
 
 def test_the_best_validation_is_one_after_the_warm_up(tmp_path):
