@@ -431,6 +431,25 @@ class CheckpointSettings(Settings):
     )
 
 
+def refuse_changes(now: dict[str, Any], before: dict[str, Any], path: str, other: str) -> None:
+    """Check that a resumed run has the settings of its checkpoint.
+
+    Args:
+        now: settings that differ, with the values of this run.
+        before: the same with those of the checkpoint.
+        path: path of the checkpoint.
+        other: options that begin another run, for the message.
+
+    Raises:
+        UserError: names all settings that differ.
+    """
+    if now:
+        raise UserError(
+            f"{as_typed(now)}: {path} has {as_typed(before)}, and -resume changes nothing of the kind; give "
+            f"that, or another {other}"
+        )
+
+
 def as_typed(values: dict[str, Any]) -> str:
     """Settings as one types them on the command line."""
     return " ".join(f"-{name} {_typed(value)}".rstrip() for name, value in values.items())

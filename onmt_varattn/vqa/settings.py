@@ -10,10 +10,10 @@ from onmt_varattn.training.settings import (
     CheckpointSettings,
     MixtureSettings,
     RunSettings,
-    as_typed,
     check_attention,
     check_mixture,
     fill_attention,
+    refuse_changes,
     registered,
 )
 from onmt_varattn.utils.settings import Names, Settings, check, setting
@@ -267,12 +267,5 @@ def check_same(it: TrainSettings, saved: Mapping[str, Any], path: str) -> None:
         UserError: names all options that differ.
     """
     now = {name: value for name, value in vars(it).items() if name not in MAY_DIFFER}
-    if differ := [name for name in now if now[name] != saved.get(name)]:
-        is_now, was = (
-            as_typed({name: now[name] for name in differ}),
-            {name: saved.get(name) for name in differ},
-        )
-        raise UserError(
-            f"{is_now}: {path} has {as_typed(was)}, and -resume changes nothing of the kind; give that, "
-            "or another -save_model"
-        )
+    now = {name: value for name, value in now.items() if value != saved.get(name)}
+    refuse_changes(now, {name: saved.get(name) for name in now}, path, "-save_model")

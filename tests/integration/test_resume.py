@@ -255,7 +255,7 @@ def test_another_model_or_optimiser_is_not_resumed(data, tmp_path, capsys):
         (["-dec_rnn_size", "30"], "-dec_rnn_size 30"),
         (["-attention_estimator", "enum"], "-attention_estimator enum"),
         (["-learning_rate", "0.5"], "-learning_rate 0.5"),
-        (["-null_alignment"], "-null_alignment True"),
+        (["-null_alignment"], "-null_alignment"),
     ):
         assert call(train.main, *words(data, tmp_path / "m"), *flags, "-resume") == 2
         assert f"error: {what}: {tmp_path}/m_step_9.pt has" in capsys.readouterr().err

@@ -8,12 +8,13 @@ from typing import Any
 import onmt.opts
 from onmt.utils.parse import ArgumentParser
 
-from onmt_varattn.errors import UserError, printable
+from onmt_varattn.errors import printable
 from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.nmt.settings import OF_OBJECTIVE, saved_choices
 from onmt_varattn.training.checkpoints.options import typed
 from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good
 from onmt_varattn.training.processes import World
+from onmt_varattn.training.settings import refuse_changes
 
 
 def is_spokesman(opt: Any, world: World) -> bool:
@@ -122,13 +123,9 @@ def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -
         for name, value in sorted(vars(now).items())
         if name not in _MAY_DIFFER | given_by_checkpoint and had.get(name, value) != value
     }
-    if fixed := [name for name in changed if name in of_model | OPTIMISER]:
-        before = " ".join(f"-{name} {_typed(changed[name][0])}" for name in fixed)
-        now_has = " ".join(f"-{name} {_typed(changed[name][1])}" for name in fixed)
-        raise UserError(
-            f"{now_has}: {path} has {before}, and -resume changes nothing of the kind; give that, "
-            "or another -save_model and -train_from"
-        )
+    fixed = [name for name in changed if name in of_model | OPTIMISER]
+    had, has = ({name: changed[name][i] for name in fixed} for i in (0, 1))
+    refuse_changes(has, had, path, "-save_model and -train_from")
     for name, (before, value) in changed.items():
         if speak and not (name == "seed" and value <= 0):
             news = f"-resume: -{name} was {_typed(before)} and is {_typed(value)} from here"
