@@ -75,10 +75,9 @@ def _command(name: str, parser: Parser) -> Iterator[str]:
 
 
 def _our_groups() -> set[str]:
-    """The groups that are added to OpenNMT-py's parsers."""
-    return {
-        one.group for kind in (TrainSettings, TranslateSettings) for one in options(kind) if one.meta.help
-    }
+    """The groups that are added to OpenNMT-py's parsers, which have one named Model."""
+    kinds = (TrainSettings, TranslateSettings)
+    return {one.group for kind in kinds for one in options(kind) if one.meta.help} - {"Model"}
 
 
 def _row(action: argparse.Action) -> str:
