@@ -15,7 +15,7 @@ from onmt_varattn.bin.analysis.plot_alignment import PlotSettings
 from onmt_varattn.bin.nmt.average_models import AverageSettings
 from onmt_varattn.bin.nmt.preprocess import preprocess_parser
 from onmt_varattn.bin.nmt.release_model import ReleaseSettings
-from onmt_varattn.bin.nmt.server import server_parser
+from onmt_varattn.bin.nmt.server import ServerSettings
 from onmt_varattn.nmt.parsers import evaluate_parser, train_parser, translate_parser, vocabulary_parser
 from onmt_varattn.nmt.settings import TrainSettings, TranslateSettings
 from onmt_varattn.utils.cli import Parser, parser_of
@@ -40,7 +40,7 @@ def parsers() -> dict[str, Parser]:
         "onmt_build_vocab": vocabulary_parser(),
         "onmt_average_models": parser_of(AverageSettings),
         "onmt_release_model": parser_of(ReleaseSettings),
-        "onmt_server": server_parser(),
+        "onmt_server": parser_of(ServerSettings),
         "onmt_vqa_preprocess": vqa_preprocess_parser(),
         "onmt_vqa_train": vqa_train_parser(),
         "onmt_vqa_evaluate": vqa_evaluate_parser(),

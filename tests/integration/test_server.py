@@ -494,7 +494,7 @@ def test_a_port_in_use_is_one_sentence_before_models_are_loaded(tmp_path, capsys
 
 
 def test_only_this_machine_is_served_unless_told_otherwise():
-    with bind(server.server_parser().parse_args([]).ip, 0) as here, bind("0.0.0.0", 0) as everywhere:
+    with bind(server.ServerSettings().ip, 0) as here, bind("0.0.0.0", 0) as everywhere:
         assert is_loopback(here)
         assert not is_loopback(everywhere)
 

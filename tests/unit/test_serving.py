@@ -9,19 +9,11 @@ import weakref
 import pytest
 from werkzeug.datastructures import Headers
 
-from onmt_varattn.bin.nmt.translate import translate_parser
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.parsers import translate_parser
 from onmt_varattn.nmt.serving.access import Access, read_token
 from onmt_varattn.nmt.serving.config import Limits
-from onmt_varattn.nmt.serving.options import (
-    CLIENT_OPTIONS,
-    OTHER_NAMES,
-    Flag,
-    Real,
-    Whole,
-    Word,
-    read_options,
-)
+from onmt_varattn.nmt.serving.options import CLIENT_OPTIONS, OTHER_NAMES, read_options
 from onmt_varattn.nmt.serving.requests import RequestError, Translation, check_cost, cost
 from onmt_varattn.nmt.serving.turns import OutOfTimeError, Turns
 
@@ -31,13 +23,13 @@ def test_options_of_clients_have_the_types_of_the_command_line(name):
     action = translate_parser()._option_string_actions[f"-{name}"]
     kind = CLIENT_OPTIONS[OTHER_NAMES.get(name, name)]
     assert action.dest == OTHER_NAMES.get(name, name)
-    if isinstance(kind, Flag):
+    if kind.type is bool:
         assert isinstance(action, argparse._StoreTrueAction)
-    elif isinstance(kind, Word):
-        assert set(kind.words) == set(action.choices)
+    elif kind.type is str:
+        assert set(kind.meta.choices) == set(action.choices)
     else:
-        assert action.type is {Whole: int, Real: float}[type(kind)]
-        assert kind.least <= kind.most
+        assert action.type is kind.type
+        assert kind.meta.at_least <= kind.meta.at_most
 
 
 def test_options_come_out_as_the_command_line_has_them():

@@ -7,57 +7,65 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.nmt.serving.config import Limits, read_config
-from onmt_varattn.utils import settings
-from onmt_varattn.utils.cli import FAILED, Parser, run, start_logging
+from onmt_varattn.utils.cli import FAILED, parse, run, start_logging
+from onmt_varattn.utils.settings import setting
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 9.0  # from a signal to the end of the process
 
 
-def server_parser() -> Parser:
-    """All options of onmt_server: OpenNMT-py's, access and limits."""
-    parser = Parser(description="Serve translation models over HTTP.")
-    parser.add(
-        "-ip", "--ip", "-host", "--host", default="127.0.0.1",
-        help="Address to listen on. The default is for this machine alone; 0.0.0.0 is for all that reach it.",
-    )  # fmt: skip
-    parser.add("-port", "--port", type=int, default=5000, help="Port to listen on; 0 for any that is free.")
-    parser.add("-url_root", "--url_root", default="/translator", help="Path before all routes.")
-    parser.add(
-        "-debug", "--debug", "-d", action="store_true", help="Log what clients send, and what they get."
-    )
-    parser.add(
-        "-config", "--config", "-c", default="./available_models/conf.json", help="Models to serve (JSON)."
-    )
-    group = parser.add_argument_group("Access")
-    group.add(
-        "-allowed_host", "--allowed_host", nargs="+", default=[], metavar="NAME",
+@dataclass(kw_only=True)
+class AccessSettings(Limits):
+    """Who may use the server."""
+
+    title = "Access"
+
+    allowed_host: list[str] = setting(
+        [],
+        metavar="NAME",
         help="Names that clients have for this server, besides localhost, -ip and (with 0.0.0.0) any "
-        "address. Requests for others are refused (403): web pages of others may have sent them.",
-    )  # fmt: skip
-    group.add(
-        "-token_file", "--token_file",
+        "address. Requests for other names are refused (403), such as those of foreign web pages.",
+    )
+    token_file: str | None = setting(
+        None,
         help="File with one line, a secret that clients must send: 'Authorization: Bearer SECRET'. "
-        "Others are refused (401).",
-    )  # fmt: skip
-    settings.add_to(parser, Limits)
-    return parser
+        "Requests without it are refused (401).",
+    )
+
+
+@dataclass(kw_only=True)
+class ServerSettings(AccessSettings):
+    """Settings of onmt_server: OpenNMT-py's, access and limits."""
+
+    title = ""
+    description = "Serve translation models over HTTP."
+
+    ip: str = setting(
+        "127.0.0.1",
+        also=("host",),
+        help="Address to listen on. The default is for this machine alone; 0.0.0.0 is for all that reach it.",
+    )
+    port: int = setting(5000, help="Port to listen on; 0 for any free port.")
+    url_root: str = setting("/translator", help="Path before all routes.")
+    debug: bool = setting(False, also=("d",), help="Log requests and responses.")
+    config: str = setting(
+        "./available_models/conf.json", also=("c",), help="Configuration of the models to serve (JSON)."
+    )
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: serve(server_parser().parse_args(args)))
+    run(lambda: serve(parse(ServerSettings, args)))
 
 
-def serve(opt: Any) -> None:
+def serve(opt: ServerSettings) -> None:
     """Serve until interrupted."""
-    limits = settings.from_options(Limits, opt)
-    settings.check(limits)
     register()
     from onmt_varattn.nmt.serving.access import Access, read_token
     from onmt_varattn.nmt.serving.app import build_app
@@ -68,14 +76,14 @@ def serve(opt: Any) -> None:
     token = read_token(opt.token_file) if opt.token_file else None
     Access.of([opt.ip], opt.allowed_host)  # checks the names before the models are loaded
     start_logging()
-    models = Models(limits)
+    models = Models(opt)
     with bind(opt.ip, opt.port) as bound, stopping_on_signals(models.turns.stop):
         try:
             for config in configs:
                 models.add(config)
             access = Access.of([opt.ip, bound.getsockname()[0]], opt.allowed_host, token)
             app = build_app(models, opt.url_root, opt.debug, access)
-            server = http_server(app, bound, limits.clients, limits.request_bytes)
+            server = http_server(app, bound, opt.clients, opt.request_bytes)
             if not is_loopback(bound) and token is None:
                 logger.warning(
                     "No -token_file: everyone who can reach %s can translate, and unload models.",

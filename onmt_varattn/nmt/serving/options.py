@@ -1,112 +1,55 @@
-"""What a client may set for a clone: each option has a type and a range, and is set by name.
+"""Options that a client may set for a clone: each has a type and a range, and is set by name.
 
-Nothing that a client sends is parsed: a value is a number, true, false or one of a few words of
-ours, or the request is refused. So it can be no other option, no path, no device and no format.
+Nothing that a client sends is parsed: a value is a number, true, false or one of a few words, or the request
+is refused. So it cannot be another option, a path, a device or a format.
 """
 
 import copy
+from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from onmt_varattn.nmt.serving.requests import RequestError
 from onmt_varattn.nmt.settings import check_translate
+from onmt_varattn.utils.settings import Option, Settings, options, setting
 
-Value = int | float | bool | str
-Options = dict[str, Value]
-
-
-class Kind(Protocol):
-    """The values that an option may have; its string says which they are."""
-
-    def read(self, value: Any) -> Value | None:
-        """A client's value as the option takes it; None if it is none."""
+Options = dict[str, int | float | bool | str]
 
 
-@dataclass(frozen=True)
-class Whole:
-    """Whole numbers of a range."""
+@dataclass(kw_only=True)
+class ClientSettings(Settings):
+    """Options of onmt_translate with the ranges that clients are allowed.
 
-    least: int
-    most: int
+    A translation can be made long by beam and max_length only, which the cost of a request includes
+    (requests.py).
+    """
 
-    def read(self, value: Any) -> int | None:
-        """See `Kind`."""
-        return value if type(value) is int and self.least <= value <= self.most else None
-
-    def __str__(self) -> str:
-        return f"a whole number from {self.least} to {self.most}"
-
-
-@dataclass(frozen=True)
-class Real:
-    """Numbers of a range."""
-
-    least: float
-    most: float
-
-    def read(self, value: Any) -> float | None:
-        """See `Kind`."""
-        if type(value) not in (int, float) or not self.least <= value <= self.most:  # NaN is in no range
-            return None
-        return float(value)
-
-    def __str__(self) -> str:
-        return f"a number from {self.least:g} to {self.most:g}"
-
-
-@dataclass(frozen=True)
-class Flag:
-    """On or off."""
-
-    def read(self, value: Any) -> bool | None:
-        """See `Kind`."""
-        return value if type(value) is bool else None
-
-    def __str__(self) -> str:
-        return "true or false"
+    beam_size: int = setting(5, at_least=1, at_most=50)
+    n_best: int = setting(1, at_least=1, at_most=50)
+    max_length: int = setting(100, at_least=1, at_most=1000)
+    min_length: int = setting(0, at_least=0, at_most=1000)
+    ratio: float = setting(0.0, at_least=0, at_most=10)
+    length_penalty: str = setting("none", choices=["none", "wu", "avg"])
+    alpha: float = setting(0.0, at_least=0, at_most=10)
+    coverage_penalty: str = setting("none", choices=["none", "wu", "summary"])
+    beta: float = setting(0.0, at_least=0, at_most=10)
+    stepwise_penalty: bool = setting(False)
+    eos_norm: float = setting(0.0, at_least=0, at_most=100)
+    block_ngram_repeat: int = setting(0, at_least=0, at_most=100)
+    random_sampling_topk: int = setting(0, at_least=-1, at_most=1_000_000)
+    random_sampling_topp: float = setting(0.0, at_least=0, at_most=1)
+    random_sampling_temp: float = setting(1.0, at_least=0.01, at_most=100)
+    seed: int = setting(0, at_least=0, at_most=2**31 - 1)
+    replace_unk: bool = setting(False)
+    ban_unk_token: bool = setting(False)
+    report_align: bool = setting(False)
+    pretokenized: bool = setting(False)
+    test_attention: str = setting(None, choices=["exact", "soft"])
+    kmax: int = setting(0, at_least=0, at_most=1000)
+    attention_samples: int = setting(None, at_least=1, at_most=100)
 
 
-@dataclass(frozen=True)
-class Word:
-    """One of a few words."""
-
-    words: tuple[str, ...]
-
-    def read(self, value: Any) -> str | None:
-        """See `Kind`."""
-        return next((word for word in self.words if type(value) is str and word == value), None)
-
-    def __str__(self) -> str:
-        return f"one of {', '.join(self.words)}"
-
-
-# By the names of onmt_translate. No more than beam and max_length may make a translation long: the
-# cost of a request counts them (requests.py).
-CLIENT_OPTIONS: dict[str, Kind] = {
-    "beam_size": Whole(1, 50),
-    "n_best": Whole(1, 50),
-    "max_length": Whole(1, 1000),
-    "min_length": Whole(0, 1000),
-    "ratio": Real(0, 10),
-    "length_penalty": Word(("none", "wu", "avg")),
-    "alpha": Real(0, 10),
-    "coverage_penalty": Word(("none", "wu", "summary")),
-    "beta": Real(0, 10),
-    "stepwise_penalty": Flag(),
-    "eos_norm": Real(0, 100),
-    "block_ngram_repeat": Whole(0, 100),
-    "random_sampling_topk": Whole(-1, 1_000_000),
-    "random_sampling_topp": Real(0, 1),
-    "random_sampling_temp": Real(0.01, 100),
-    "seed": Whole(0, 2**31 - 1),
-    "replace_unk": Flag(),
-    "ban_unk_token": Flag(),
-    "report_align": Flag(),
-    "pretokenized": Flag(),
-    "test_attention": Word(("exact", "soft")),
-    "kmax": Whole(0, 1000),
-    "attention_samples": Whole(1, 100),
-}
+CLIENT_OPTIONS: dict[str, Option] = {one.name: one for one in options(ClientSettings)}
 OTHER_NAMES = {"beam": "beam_size"}
 
 
@@ -114,23 +57,40 @@ def read_options(given: dict[str, Any]) -> Options:
     """A client's options by the names of `CLIENT_OPTIONS`.
 
     Raises:
-        RequestError: an option is none of these, or has a value that it cannot have.
+        RequestError: an option is unknown, or its value is not of its type or range.
     """
-    options: Options = {}
+    found: Options = {}
     for name, value in given.items():
         own_name = OTHER_NAMES.get(name, name)
         if own_name not in CLIENT_OPTIONS:
             raise RequestError(400, f"'{name[:50]}' is not an option that clients may set")
-        if own_name in options:
+        if own_name in found:
             raise RequestError(400, f"'{name}' is given twice: it is '{own_name}'")
-        read = CLIENT_OPTIONS[own_name].read(value)
-        if read is None:
-            raise RequestError(400, f"'{name}' is not {CLIENT_OPTIONS[own_name]}")
-        options[own_name] = read
-    return options
+        one = CLIENT_OPTIONS[own_name]
+        if not _fits(value, one):
+            raise RequestError(400, f"'{name}' is not {_described(one)}")
+        found[own_name] = float(value) if one.type is float else value
+    return found
 
 
-def with_options(configured: Any, options: Options) -> Any:
+def _fits(value: Any, one: Option) -> bool:
+    """Whether a value has the type of its option, and is in its range; NaN is in no range."""
+    if one.type in (int, float):
+        return type(value) in {int, one.type} and one.meta.holds(value)
+    return type(value) is one.type and (one.type is bool or value in (one.meta.choices or ()))
+
+
+def _described(one: Option) -> str:
+    """The values of an option in words."""
+    if one.type is bool:
+        return "true or false"
+    if one.type is str:
+        return f"one of {', '.join(one.meta.choices or ())}"
+    whole = "whole " if one.type is int else ""
+    return f"a {whole}number from {one.meta.at_least} to {one.meta.at_most}"
+
+
+def with_options(configured: Namespace, options: Options) -> Namespace:
     """A namespace of the configuration with a client's options in it, checked as on the command line.
 
     Raises:
@@ -140,6 +100,6 @@ def with_options(configured: Any, options: Options) -> Any:
     for name, value in options.items():
         setattr(opt, name, value)
     checked = copy.copy(opt)
-    checked.batch_size = opt.batch_size or 1  # 0 is a server's way to say: all in one batch
+    checked.batch_size = opt.batch_size or 1  # 0 stands for one batch of all sentences
     check_translate(checked)
     return opt
