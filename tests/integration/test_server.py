@@ -432,15 +432,15 @@ def test_a_checkpoint_with_code_is_not_served(tmp_path, capsys, load):
         ),
         (
             '{"models": [{"model": "m.pt", "opt": {"baem": 3}}]}',
-            "model 0: unknown option -baem; did you mean",
+            "model 0: unknown option baem; did you mean beam",
         ),
         ('{"models": [{"model": "m.pt", "opt": {"beam": 0}}]}', "-beam 0 must be at least 1"),
         ('{"models": [{"model": "m.pt", "opt": {"src": "x"}}]}', "'src' is an option of onmt_translate only"),
         ('{"models": [{"model": "m.pt", "opt": {"replace_unk": "-h"}}]}', "ignored explicit argument '-h'"),
         ('{"models": [{"model": "m.pt", "opt": {"alpha": "-save_config=x"}}]}', "invalid float value"),
         ('{"models": [{"model": "m.pt", "opt": {"h": true}}]}', "'h' is for the command line"),
-        ('{"models": [{"model": "m.pt", "opt": {"save_conf": "x"}}]}', "unknown option -save_conf"),
-        ('{"models": [{"model": "m.pt", "opt": {"save_config=x": "y"}}]}', "unknown option -save_config=x"),
+        ('{"models": [{"model": "m.pt", "opt": {"save_conf": "x"}}]}', "unknown option save_conf"),
+        ('{"models": [{"model": "m.pt", "opt": {"save_config=x": "y"}}]}', "unknown option save_config=x"),
         (
             '{"models": [{"model": "m.pt", "preprocess": ["no.such.function"]}]}',
             "model 0: ModuleNotFoundError",
