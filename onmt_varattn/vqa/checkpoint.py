@@ -1,4 +1,4 @@
-"""Checkpoints of visual question answering: a model, its words and answers, and where training stood."""
+"""Checkpoints of visual question answering: model, vocabularies, options and state of training."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -35,18 +35,18 @@ SIZES = ("word_vec_size", "rnn_size", "layers", "attention_size", "answer_vec_si
 
 
 def load(path: str, lazily: bool = False) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU; nothing in it is ever called.
+    """Read a checkpoint onto the CPU; no code in it is ever executed.
 
     Args:
-        path: of the file.
-        lazily: leave the numbers in tensors unread; see `checkpoints.read`.
+        path: path of the checkpoint.
+        lazily: do not read the values of tensors; see `checkpoints.read`.
 
     Returns:
-        `path`, `vqa` (what `known` gave), `model` (parameters by name, which fit the options), `opt`
-        (options by name, without those that are free text), `optim` and `training` (plain values).
+        `path`, `vqa` (the value of `known`), `model` (parameters by name, which fit the options), `opt`
+        (options by name, except free text), `optim` and `training` (plain values).
 
     Raises:
-        UserError: it is missing, damaged, or no model of visual question answering.
+        UserError: it is missing, damaged, or not a visual question answering model.
     """
     content = checkpoints.read(path, lazily)
     for part in PARTS:
@@ -79,7 +79,7 @@ _RENAMED = {
 
 
 def upgrade(content: dict[str, Any]) -> None:
-    """Bring a checkpoint of version 0.1 to the names of now."""
+    """Rename the parameters of a checkpoint of version 0.1."""
     rename(content, "model", _RENAMED)
     take_average(content, "attention.objective.baseline.average")
 
@@ -110,14 +110,14 @@ def state_of_run(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parser() -> ArgumentParser:
-    """Knows what the registries hold now."""
+    """A parser with the names that are registered now."""
     parser = ArgumentParser()
     add_to(parser, TrainSettings)
     return parser
 
 
 def _knowledge(saved: Any) -> dict[str, Any]:
-    """What a file says of its data, in the form that `known` gives."""
+    """The description of its data in a checkpoint, checked, as `known` returns it."""
     example = {"words": [], "answers": [], "feature_size": 1, "boxes": 1, "seen": None}
     found = like(saved, example, "words and answers")
     for name in ("words", "answers"):
@@ -130,7 +130,7 @@ def _knowledge(saved: Any) -> dict[str, Any]:
 
 
 def build_model(opt: TrainSettings, words: int, answers: int, features: int) -> AnswerModel:
-    """The model that the options ask for."""
+    """Build a model from options and sizes."""
     size = opt.rnn_size
     embeddings = torch.nn.Embedding(words, opt.word_vec_size, padding_idx=0)
     between = opt.dropout if opt.layers > 1 else 0.0
@@ -145,7 +145,7 @@ def build_model(opt: TrainSettings, words: int, answers: int, features: int) -> 
 
 
 def known(data: Data) -> dict[str, Any]:
-    """What a model knows of its data, and cannot do without."""
+    """The description of data that a checkpoint contains: vocabularies, sizes and digests."""
     return {
         "words": data.words.words,
         "answers": data.answers,
@@ -156,7 +156,7 @@ def known(data: Data) -> dict[str, Any]:
 
 
 def differences(saved: dict[str, Any], data: Data) -> list[str]:
-    """What data have that is not as a model knows it, in words."""
+    """Names of the properties in which data differ from those of a checkpoint."""
     names = {
         "words": "words",
         "answers": "answers",
@@ -169,23 +169,20 @@ def differences(saved: dict[str, Any], data: Data) -> list[str]:
 
 
 class Trained:
-    """A model from a checkpoint, ready to answer.
+    """A trained model from a checkpoint, in evaluation mode.
 
     Args:
-        path: of the checkpoint.
-        device: to be on.
-        allow_nonfinite: have it even if some of its parameters are infinite or not numbers.
+        path: path of the checkpoint.
+        device: device of the model.
+        allow_nonfinite: load it even if some of its parameters are infinite or NaN.
     """
 
     def __init__(self, path: str, device: torch.device, allow_nonfinite: bool = False) -> None:
         found = load(path)
         if not allow_nonfinite:
             check_finite(path, found["model"].values())
-        self.path, self.opt, self.vqa = (
-            path,
-            from_options(TrainSettings, Namespace(**found["opt"])),
-            found["vqa"],
-        )
+        self.path, self.vqa = path, found["vqa"]
+        self.opt = from_options(TrainSettings, Namespace(**found["opt"]))
         self.words, self.answers = WordList(self.vqa["words"]), list(self.vqa["answers"])
         self.feature_size: int = self.vqa["feature_size"]
         self.model = build_model(self.opt, len(self.words), len(self.answers), self.feature_size)

@@ -138,7 +138,7 @@ class AnswerTask(Task):
                 raise UserError(f"-data {opt.data}: no {name} question has an answer of the vocabulary")
         self.batches = Batches(self.train_part, opt.batch_size, opt.seed, world)
         self.attention, self.scheduled = opt.attention, model.attention.scheduled
-        self.steps_per_pass = self.batches.an_epoch
+        self.steps_per_pass = self.batches.batches_per_epoch
         self.contents = contents(data, self.train_part, self.valid_part)
         self.known = checkpoint.known(data)
 

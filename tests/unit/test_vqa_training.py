@@ -49,12 +49,12 @@ sys.exit(', '.join(bad) or 0)
 def test_an_epoch_has_every_labelled_question_once_in_an_order_of_its_own(data):
     part = data.part("train")
     batches = Batches(part, 32, seed=3)
-    assert batches.an_epoch == -(-len(part.labelled) // 32)
+    assert batches.batches_per_epoch == -(-len(part.labelled) // 32)
     epochs = [
         np.concatenate(
             [
                 batches.indices(step)
-                for step in range(1 + n * batches.an_epoch, 1 + (n + 1) * batches.an_epoch)
+                for step in range(1 + n * batches.batches_per_epoch, 1 + (n + 1) * batches.batches_per_epoch)
             ]
         )
         for n in range(2)
@@ -62,7 +62,9 @@ def test_an_epoch_has_every_labelled_question_once_in_an_order_of_its_own(data):
     for order in epochs:
         assert sorted(order) == list(part.labelled)
     assert list(epochs[0]) != list(epochs[1])
-    assert [batches.epoch(step) for step in (1, batches.an_epoch, batches.an_epoch + 1)] == [1, 1, 2]
+    assert [
+        batches.epoch(step) for step in (1, batches.batches_per_epoch, batches.batches_per_epoch + 1)
+    ] == [1, 1, 2]
     assert list(Batches(part, 32, seed=4).indices(1)) != list(batches.indices(1))
 
 

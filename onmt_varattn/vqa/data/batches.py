@@ -66,17 +66,16 @@ class Batches:
     def __init__(self, part: Part, size: int, seed: int, world: World | None = None) -> None:
         self.world = world or World()
         self.part, self.size, self.seed = part, size * self.world.size, seed
-        size = self.size
-        self.an_epoch = -(-len(part.labelled) // size)  # batches
+        self.batches_per_epoch = -(-len(part.labelled) // self.size)
         self._order = lru_cache(maxsize=2)(self._order_of)
 
     def epoch(self, step: int) -> int:
         """The epoch of a step, both counted from 1."""
-        return (step - 1) // self.an_epoch + 1
+        return (step - 1) // self.batches_per_epoch + 1
 
     def indices(self, step: int) -> np.ndarray:
         """The indices of the questions of a step, of all processes."""
-        place = (step - 1) % self.an_epoch
+        place = (step - 1) % self.batches_per_epoch
         return self._order(self.epoch(step))[place * self.size : (place + 1) * self.size]
 
     def batch(self, step: int) -> Batch:
