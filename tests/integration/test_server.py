@@ -462,7 +462,7 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, monkeypatch, capsys, co
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-port 70000", "-port 70000 is not between 0 and 65535"),
+        ("-port 70000", "-port 70000 must be between 0 and 65535"),
         ("-ip no.such.host.invalid", "-ip no.such.host.invalid is not an address"),
         ("-ip 192.0.2.1", "-ip 192.0.2.1 -port 0: cannot be listened on"),
         ("-config no.json", "no.json: cannot be read: No such file or directory"),

@@ -171,9 +171,8 @@ def test_an_averaged_model_is_saved_and_the_trained_one_stays(tmp_path):
     model, opt = models.model()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     average = [torch.full_like(parameter, 2.0) for parameter in model.parameters()]
-    with checkpoint.with_parameters(model, average):
-        content = checkpoint.content(model, opt, models.fields(), Optimiser(), None)
-        saving.write(content, str(tmp_path / "m_step_5.pt"))
+    content = checkpoint.content(model, opt, models.fields(), Optimiser(), None, average)
+    saving.write(content, str(tmp_path / "m_step_5.pt"))
     saved = checkpoint.load(str(tmp_path / "m_step_5.pt"))
     assert all((value == 2).all() for value in saved["model"].values())
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

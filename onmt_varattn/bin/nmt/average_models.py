@@ -32,7 +32,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def average_models(args: Sequence[str] | None = None) -> None:
-    """Check that the models are of one kind, and average them."""
+    """Average models of the same kind and size."""
     opt = parse(AverageSettings, args)
     register()
     from onmt_varattn.nmt.model import checkpoint
@@ -51,17 +51,17 @@ def average_models(args: Sequence[str] | None = None) -> None:
 def add_to_mean(
     mean: "dict[str, Tensor]", values: "dict[str, Tensor]", number: int, names: str, fp32: bool
 ) -> None:
-    """Have the mean of some models be that of one more.
+    """Add a model to a running mean, in place.
 
     Args:
-        mean: parameters of the models before; changed.
-        values: parameters of this one.
-        number: how many models there are with this one.
-        names: what an error message calls the two.
+        mean: mean of the previous models, by parameter name.
+        values: parameters of the next model.
+        number: number of models including this one.
+        names: paths of the models, for the error message.
         fp32: cast to float32.
 
     Raises:
-        UserError: the models have other parameters.
+        UserError: the models have different parameters.
     """
     if {name: value.shape for name, value in mean.items()} != {
         name: value.shape for name, value in values.items()

@@ -1,4 +1,4 @@
-"""onmt_release_model: take out of a checkpoint what only training needs."""
+"""onmt_release_model: remove the state of training from a checkpoint, or convert it."""
 
 import os
 import tempfile
@@ -17,21 +17,22 @@ from onmt_varattn.utils.settings import Settings, setting
 class ReleaseSettings(Settings):
     """Settings of onmt_release_model, as OpenNMT-py's."""
 
-    description = "Remove from a checkpoint what only training needs."
+    description = "Remove the state of training from a checkpoint, or convert it."
 
     model: str = setting(also=("m",), help="Checkpoint.")
     output: str = setting(also=("o",), help="Output file.")
     format: str = setting(
         "pytorch",
         choices=["pytorch", "opennmt", "ctranslate2"],
-        help="Output format. pytorch: ours. opennmt: a pickle that OpenNMT-py 2.3.0 reads by itself, with "
-        "the optimiser, so that training can continue. The last two are for models without -attention.",
+        help="Output format. pytorch: a checkpoint of this package. opennmt: a pickle that OpenNMT-py 2.3.0 "
+        "reads without this package, with the optimiser for further training. opennmt and ctranslate2 are "
+        "for models without -attention.",
     )
     quantization: str | None = setting(
         None,
         also=("q",),
         choices=["int8", "int16", "float16", "int8_float16"],
-        help="Quantisation for ctranslate2.",
+        help="Quantisation of -format ctranslate2.",
     )
 
 
@@ -50,7 +51,7 @@ def release_model(args: Sequence[str] | None = None) -> None:
     model = checkpoint.load(opt.model)
     if opt.format != "pytorch" and getattr(model["opt"], "attention", None):
         raise UserError(
-            f"{opt.model}: trained with -attention, with a decoder that only this package knows; -format "
+            f"{opt.model}: trained with -attention, whose decoder only this package has; -format "
             f"{opt.format} is for models without it, use -format pytorch"
         )
     if opt.format == "pytorch":
@@ -63,13 +64,13 @@ def release_model(args: Sequence[str] | None = None) -> None:
 
 
 def convert(model: dict[str, Any], output: str, quantization: str | None) -> None:
-    """Have CTranslate2 convert a model, which it reads from OpenNMT's own kind of file."""
+    """Convert a model with CTranslate2, by way of a checkpoint in OpenNMT-py's format."""
     from onmt_varattn.nmt.model import checkpoint
 
     try:
         from ctranslate2.converters import OpenNMTPyConverter  # type: ignore[import-not-found]
     except ImportError:
-        raise UserError("-format ctranslate2 needs a package: pip install ctranslate2") from None
+        raise UserError("-format ctranslate2 needs another package: pip install ctranslate2") from None
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "model.pt")
         checkpoint.write_for_opennmt(model, path)

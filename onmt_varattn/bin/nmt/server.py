@@ -22,20 +22,20 @@ STOP_SECONDS = 9.0  # from a signal to the end of the process
 
 @dataclass(kw_only=True)
 class AccessSettings(Limits):
-    """Who may use the server."""
+    """Access to the server."""
 
     title = "Access"
 
     allowed_host: list[str] = setting(
         [],
         metavar="NAME",
-        help="Names that clients have for this server, besides localhost, -ip and (with 0.0.0.0) any "
-        "address. Requests for other names are refused (403), such as those of foreign web pages.",
+        help="Host names of this server in addition to localhost, -ip and (with 0.0.0.0) any address. "
+        "Requests with other host names, which pages of other sites may have sent, get a 403.",
     )
     token_file: str | None = setting(
         None,
-        help="File with one line, a secret that clients must send: 'Authorization: Bearer SECRET'. "
-        "Requests without it are refused (401).",
+        help="File of one line, the token that clients must send ('Authorization: Bearer TOKEN'). Requests "
+        "without it get a 401.",
     )
 
 
@@ -49,13 +49,13 @@ class ServerSettings(AccessSettings):
     ip: str = setting(
         "127.0.0.1",
         also=("host",),
-        help="Address to listen on. The default is for this machine alone; 0.0.0.0 is for all that reach it.",
+        help="Address to listen on. The default serves this machine only, 0.0.0.0 all that can reach it.",
     )
-    port: int = setting(5000, help="Port to listen on; 0 for any free port.")
-    url_root: str = setting("/translator", help="Path before all routes.")
-    debug: bool = setting(False, also=("d",), help="Log requests and responses.")
+    port: int = setting(5000, at_least=0, at_most=65535, help="Port to listen on, 0 for any free port.")
+    url_root: str = setting("/translator", help="Prefix of all routes.")
+    debug: bool = setting(False, also=("d",), help="Log the contents of requests and responses.")
     config: str = setting(
-        "./available_models/conf.json", also=("c",), help="Configuration of the models to serve (JSON)."
+        "./available_models/conf.json", also=("c",), help="JSON file of the models to serve."
     )
 
 

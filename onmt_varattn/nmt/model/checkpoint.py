@@ -1,8 +1,6 @@
 """Checkpoints of translation models: reading, checking and writing."""
 
-import contextlib
 from argparse import Namespace
-from collections.abc import Iterator
 from typing import Any
 
 import onmt.opts
@@ -10,7 +8,7 @@ import torch
 from onmt.constants import ModelTask
 from onmt.transforms import AVAILABLE_TRANSFORMS
 from onmt.utils.parse import ArgumentParser
-from torch import Tensor
+from torch import Tensor, nn
 
 from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.data import fields
@@ -189,44 +187,39 @@ def write_for_opennmt(checkpoint: dict[str, Any], path: str) -> None:
 
 
 def content(
-    model: Any, model_opt: Any, fields: Any, optim: Any, training: dict[str, Any] | None
+    model: nn.Module,
+    model_opt: Namespace,
+    fields: dict[str, Any],
+    optim: Any,
+    training: dict[str, Any] | None,
+    averages: list[Tensor] | None = None,
 ) -> dict[str, Any]:
     """The content of a checkpoint.
 
     Args:
-        model: the model.
-        model_opt: its options.
-        fields: its fields.
-        optim: its optimiser.
+        model: the model, with its generator.
+        model_opt: options of the model.
+        fields: OpenNMT-py's fields.
+        optim: the optimiser.
         training: state of the run.
+        averages: values that replace those of `model.parameters()`, default: none.
     """
-    state = model.state_dict()
+    state = model.state_dict(keep_vars=True)
+    if averages is not None:  # by identity: a shared parameter has several names
+        replaced = {id(own): value for own, value in zip(model.parameters(), averages, strict=True)}
+        state = {name: replaced.get(id(value), value) for name, value in state.items()}
+    values = {name: value.detach() for name, value in state.items()}
+    generator = {name: value for name, value in values.items() if name.startswith("generator.")}
     return content_of(
         {
-            "model": {name: value for name, value in state.items() if "generator" not in name},
-            "generator": model.generator.state_dict(),
+            "model": {name: value for name, value in values.items() if name not in generator},
+            "generator": {name.removeprefix("generator."): value for name, value in generator.items()},
             "vocab": fields,
             "opt": model_opt,
             "optim": optim.state_dict(),
             "training": training,
         }
     )
-
-
-@contextlib.contextmanager
-def with_parameters(model: Any, values: list[Tensor] | None) -> Iterator[None]:
-    """A model with other parameters inside the block."""
-    if values is None:
-        yield
-        return
-    own = [parameter.data for parameter in model.parameters()]
-    try:
-        for parameter, value in zip(model.parameters(), values, strict=True):
-            parameter.data = value.data
-        yield
-    finally:
-        for parameter, value in zip(model.parameters(), own, strict=True):
-            parameter.data = value
 
 
 class _Words(dict[str, int]):

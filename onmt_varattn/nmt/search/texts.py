@@ -31,7 +31,7 @@ from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import check_parallel, input_lines, read_lines, read_parallel
 
 STANDARD_INPUT = "-"
-DEFAULT_OUTPUT = "pred.txt"  # OpenNMT's
+DEFAULT_OUTPUT = "pred.txt"  # OpenNMT-py's
 
 
 def translate(opt: Namespace) -> None:
@@ -111,7 +111,7 @@ def read_source(opt: Namespace) -> tuple[list[str], list[str] | None]:
 
 
 def translate_stream(opt: Namespace) -> None:
-    """Translate each line of standard input as it comes."""
+    """Translate standard input line by line, as it arrives."""
     if opt.tgt or opt.src_feats:
         raise UserError(
             f"-src {STANDARD_INPUT} (standard input) does not go with -tgt or -src_feats; use files"
@@ -130,7 +130,7 @@ def translate_stream(opt: Namespace) -> None:
 
 
 def build(opt: Namespace, quiet: bool = False) -> Any:
-    """The translator, with nothing written anywhere but by us."""
+    """Build the translator, and check the options that depend on the model."""
     from onmt_varattn.nmt.model.building import AlignmentModel
 
     ArgumentParser.validate_translate_opts(opt)
@@ -141,18 +141,18 @@ def build(opt: Namespace, quiet: bool = False) -> Any:
     if opt.dump_attention and not isinstance(translator.model, AlignmentModel):
         raise UserError(
             f"-dump_attention: {' '.join(opt.models)} is not a single model trained with -attention; "
-            "-attn_debug prints the attention of any"
+            "-attn_debug prints the attention of any model"
         )
     return translator
 
 
 def warn_of_misfits(opt: Namespace, translator: Any, texts: dict[str, list[str] | None]) -> None:
-    """Say that translations mean little where the model knows little of the text.
+    """Warn if many words of a text are unknown to the model.
 
     Args:
         opt: all options.
-        translator: with the model.
-        texts: the lines of "src" and, if any, "tgt".
+        translator: the translator, with its model.
+        texts: lines of "src" and, if given, "tgt".
     """
     if not isinstance(translator, Translator):  # a language model has one language
         return
@@ -168,7 +168,7 @@ def hypotheses(translator: Any, lines: Sequence[str], **kwargs: Any) -> list[lis
     """Translations of lines: `len(lines)` x n_best."""
     if isinstance(translator, Translator):
         return translator.hypotheses(lines, **kwargs)
-    scores, texts = translator.translate(lines, **kwargs)  # a language model goes on with its lines
+    scores, texts = translator.translate(lines, **kwargs)  # a language model continues its lines
     return [
         [Hypothesis(score, text, links=None) for score, text in zip(*both, strict=True)]
         for both in zip(scores, texts, strict=True)
@@ -177,11 +177,11 @@ def hypotheses(translator: Any, lines: Sequence[str], **kwargs: Any) -> list[lis
 
 @dataclass
 class Dump:
-    """The file of -dump_attention, if there is to be one.
+    """The file of -dump_attention, if the option is given.
 
     Attributes:
-        write: takes raw source lines, translations and references.
-        error: why the file could not be written.
+        write: function of raw source lines, translations and references.
+        error: reason why the file could not be written.
     """
 
     write: Callable[..., None] = lambda *_: None
@@ -190,7 +190,7 @@ class Dump:
 
 @contextlib.contextmanager
 def dump(opt: Namespace, translator: Any) -> Iterator[Dump]:
-    """Open the file of -dump_attention; if it cannot be written, the translation goes on without it."""
+    """Open the file of -dump_attention; if it cannot be written, translation continues without it."""
     dumped, translated = Dump(), False
     if not opt.dump_attention:
         yield dumped
@@ -213,7 +213,7 @@ def dump(opt: Namespace, translator: Any) -> Iterator[Dump]:
             attention = AttentionDump(file, reader, exact=model_opt.attention != "relaxed")
             dumped.write = write
             yield dumped
-            translated = True  # what fails from here on is the file
+            translated = True  # later failures concern the file only
             if dumped.error is not None:
                 raise dumped.error
     except OSError as error:
@@ -223,13 +223,13 @@ def dump(opt: Namespace, translator: Any) -> Iterator[Dump]:
 
 
 def read_features(opt: Namespace, lines: int) -> dict[str, list[str]]:
-    """Source features by name, as OpenNMT gives them (a dict written in the option)."""
+    """Read source features by name; the option is a Python dict of files, as in OpenNMT-py."""
     if not opt.src_feats:
         return {}
     try:
         paths = dict(ast.literal_eval(opt.src_feats))
     except (ValueError, SyntaxError):
-        raise UserError(f"-src_feats {opt.src_feats}: write a dict, as {{'name': 'file'}}") from None
+        raise UserError(f"-src_feats {opt.src_feats}: write a dict such as {{'name': 'file'}}") from None
     features = {name: read_lines(path) for name, path in paths.items()}
     for name, values in features.items():
         check_parallel([opt.src, paths[name]], [lines, len(values)])
@@ -238,7 +238,7 @@ def read_features(opt: Namespace, lines: int) -> dict[str, list[str]]:
 
 @contextlib.contextmanager
 def progress_bar(translator: Any, source: Sequence[str]) -> Iterator[None]:
-    """Count translated sentences."""
+    """Show the number of translated sentences."""
     characters = sum(map(len, source))
     with progress(total=len(source), desc="translating", unit="sentences", work=characters) as bar:
         translator.progress = bar
@@ -249,7 +249,7 @@ def progress_bar(translator: Any, source: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unless_interrupted(path: str) -> Iterator[None]:
-    """On Ctrl-C, say that nothing was written."""
+    """On Ctrl-C, report that the output is not written."""
     try:
         yield
     except KeyboardInterrupt:
@@ -258,7 +258,7 @@ def unless_interrupted(path: str) -> Iterator[None]:
 
 
 def output_lines(found: Iterable[list[Any]], with_score: bool) -> Iterator[str]:
-    """n_best lines a source line, each with its score if asked for."""
+    """n_best output lines per source line, with their scores if `with_score`."""
     for line in found:
         for hypothesis in line:
             yield f"{hypothesis}\t{float(hypothesis.score):.4f}" if with_score else str(hypothesis)

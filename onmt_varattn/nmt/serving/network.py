@@ -37,8 +37,6 @@ def bind(ip: str, port: int) -> socket.socket:
     Raises:
         UserError: this machine does not have the address, or the port is in use.
     """
-    if not 0 <= port <= 65535:
-        raise UserError(f"-port {port} is not between 0 and 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(ip, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):

@@ -180,8 +180,7 @@ class TranslationTask(Task, Trainer):
     def content(self, training: dict[str, Any]) -> dict[str, Any]:
         """The content of a checkpoint, with averages in place of the parameters if there are any."""
         options, fields = self.saved
-        with checkpoint.with_parameters(self.model, self.moving_average):
-            return checkpoint.content(self.model, options, fields, self.optim, training)
+        return checkpoint.content(self.model, options, fields, self.optim, training, self.moving_average)
 
     def load(self, path: str, lazily: bool) -> dict[str, Any]:
         """See the base class."""
