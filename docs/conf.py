@@ -12,7 +12,7 @@ sys.path.insert(0, str(HERE.parent))
 
 project = "onmt_varattn"
 version = release = re.search(
-    r'__version__ = "(.*)"', (HERE.parent / "onmt_varattn/__init__.py").read_text("utf-8")
+    r'__version__ = "(.*)"', (HERE.parent / "onmt_varattn/version.py").read_text("utf-8")
 )[1]
 
 # myst_nb reads Markdown as myst_parser does, and runs the pages under notebooks/ (code cells).

@@ -9,10 +9,12 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from onmt_varattn.version import __version__
+
 if TYPE_CHECKING:
     from onmt_varattn.api import Model
 
-__version__ = "0.2.0"
+__all__ = ["__version__", "load"]
 
 # OpenNMT-py 2.3.0 uses names that torch has since renamed, and says so a dozen times on import.
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"onmt\.")

@@ -4,9 +4,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from onmt_varattn import __version__
 from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.commands import find_command, listing
+from onmt_varattn.version import __version__
 
 USAGE = """\
 usage: onmt_varattn COMMAND [options]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-import onmt_varattn
 from onmt_varattn.utils.pages import table
+from onmt_varattn.version import __version__
 
 Result = dict[str, Any]
 
@@ -28,7 +28,7 @@ WAYS = ("exact", "kmax", "soft", "samples")
 
 def version() -> str:
     """Versions of the software that the numbers depend on."""
-    return f"onmt_varattn {onmt_varattn.__version__} torch {torch.__version__.split('+')[0]}"
+    return f"onmt_varattn {__version__} torch {torch.__version__.split('+')[0]}"
 
 
 def signature(parts: dict[str, Any]) -> str:

@@ -7,9 +7,9 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from onmt_varattn import __version__
 from onmt_varattn.errors import EXTRAS
 from onmt_varattn.utils.cli import run
+from onmt_varattn.version import __version__
 
 PACKAGES = [
     "OpenNMT-py",

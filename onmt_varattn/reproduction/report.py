@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-import onmt_varattn
 from onmt_varattn.analysis.alignment import best_links, parse_pharaoh, score_alignments
 from onmt_varattn.reproduction.plot import plot_kmax
 from onmt_varattn.reproduction.recipe import Paper, Recipe
@@ -20,6 +19,7 @@ from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import check_parallel, read_lines
+from onmt_varattn.version import __version__
 
 Load = Callable[[str], Any]
 
@@ -126,7 +126,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
         "train": recipe.train,
         "rows": recipe.rows,
         "evaluate": recipe.evaluate,
-        "onmt_varattn": onmt_varattn.__version__,
+        "onmt_varattn": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
@@ -150,6 +150,6 @@ def heading(recipe: Recipe, runs: list[Run]) -> str:
     task = task_of(recipe)
     return (
         f"Recipe {recipe.name}, {task.test_set(recipe)}, onmt_varattn "
-        f"{onmt_varattn.__version__}, torch {torch.__version__}. {spread}Columns headed *paper* are the "
+        f"{__version__}, torch {torch.__version__}. {spread}Columns headed *paper* are the "
         f"paper's own figures, on its own data. {task.note}\n"
     )

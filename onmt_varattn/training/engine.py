@@ -36,6 +36,7 @@ from onmt_varattn.training.optimizer import EarlyStopping, Plateau
 from onmt_varattn.training.pace import Pace
 from onmt_varattn.training.processes import SIGNALS, StopRequest, World
 from onmt_varattn.training.settings import RunSettings
+from onmt_varattn.version import __version__
 
 logger = logging.getLogger()
 
@@ -610,9 +611,7 @@ def _load_start(scheduled: ScheduledObjective, state: Any) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that a checkpoint was written with."""
-    import onmt_varattn
-
-    found = {"onmt_varattn": onmt_varattn.__version__, "torch": str(torch.__version__)}
+    found = {"onmt_varattn": __version__, "torch": str(torch.__version__)}
     with contextlib.suppress(PackageNotFoundError):
         found["OpenNMT-py"] = version("OpenNMT-py")
     return {**found, "python": platform.python_version()}

@@ -34,7 +34,9 @@ def test_the_scripts_of_the_distribution_are_those_of_the_table():
 
 
 def test_the_version_is_the_same_everywhere():
-    assert pyproject()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "onmt_varattn.__version__"}
+    assert pyproject()["tool"]["setuptools"]["dynamic"]["version"] == {
+        "attr": "onmt_varattn.version.__version__"
+    }
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert citation["version"] == __version__
     assert citation["preferred-citation"]["year"] == 2018

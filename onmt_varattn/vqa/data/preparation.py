@@ -9,10 +9,10 @@ from typing import IO, Any
 
 import numpy as np
 
-import onmt_varattn
 from onmt_varattn.errors import UserError
 from onmt_varattn.utils.files import atomic_write_all
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.version import __version__
 from onmt_varattn.vqa.data.answers import normalise, votes
 from onmt_varattn.vqa.data.dataset import FORMAT, Columns, digest
 from onmt_varattn.vqa.data.official import Annotation, Question, match, read_annotations, read_questions
@@ -231,7 +231,7 @@ def description(
     """The content of PREFIX.json."""
     return {
         "format": FORMAT,
-        "version": onmt_varattn.__version__,
+        "version": __version__,
         "options": dict(options),
         "parts": {
             name: {**part.counts, "digest": digest(part.columns.question)} for name, part in parts.items()
