@@ -1,14 +1,15 @@
 """The benchmarks' own logic: tasks, tables, and refusals before the long work."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__ as program
 from benchmarks import report
 from benchmarks.measure import Task, measure
 from onmt_varattn.utils import pages
+from onmt_varattn.utils.cli import run
 from tests.conftest import ROOT
 
 SMALL = (("words", 60), ("batch", 2), ("source", 5), ("target", 4), ("embeddings", 8), ("memory", 8))
@@ -67,12 +68,15 @@ def test_results_replace_what_stands_between_the_marks(tmp_path):
         ("-rounds 0", "-rounds"),
     ],
 )
-def test_what_would_fail_in_the_end_is_refused_at_once(flags, message):
-    command = [sys.executable, "-m", "benchmarks", *flags.split()]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+def test_what_would_fail_in_the_end_is_refused_at_once(flags, message, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *flags.split()])
+    with pytest.raises(SystemExit) as stopped:
+        run(program.main)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
 
 
 def test_the_plot_is_drawn(tmp_path):

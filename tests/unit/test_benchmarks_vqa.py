@@ -1,12 +1,12 @@
 """The benchmark of visual question answering: what it runs, and its table."""
 
-import subprocess
 import sys
 
 import pytest
 
 from benchmarks import vqa
 from onmt_varattn.bin.vqa import train as vqa_train
+from onmt_varattn.utils.cli import run
 from tests.conftest import ROOT
 
 
@@ -45,9 +45,12 @@ def test_the_table_has_medians_spread_and_ratios():
 
 
 @pytest.mark.parametrize(("flags", "message"), [("-rounds 0", "-rounds"), ("-update README.md", "marks")])
-def test_what_would_fail_in_the_end_is_refused_at_once(flags, message):
-    command = [sys.executable, "-m", "benchmarks.vqa", *flags.split()]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+def test_what_would_fail_in_the_end_is_refused_at_once(flags, message, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *flags.split()])
+    with pytest.raises(SystemExit) as stopped:
+        run(vqa.main)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
