@@ -171,10 +171,8 @@ def saved_choices() -> dict[str, list[str]]:
     """Words that a checkpoint may contain where the command line takes other words, or any text."""
     return {
         **latent_choices(),
-        "copy_attn_type": [
-            "none",
-            *registered("scores", "SCORES"),
-        ],  # OpenNMT-py sets it to -global_attention
+        # OpenNMT-py sets it to -global_attention
+        "copy_attn_type": ["none", *registered("scores", "SCORES")],
         "self_attn_type": ["scaled-dot", "average"],
         "early_stopping_criteria": ["ppl", "accuracy"],
         "data_type": ["text"],
