@@ -75,12 +75,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        """Its checkpoints."""
+        """The paths of its checkpoints."""
         return " ".join(self._models)
 
     @property
     def kinds(self) -> list[str]:
-        """The distributions over alignments that this model has, for `attention`."""
+        """Available distributions over alignments, see `attention`."""
         if not isinstance(self.model, AlignmentModel):
             return ["prior"]
         has_posterior = self.model.posterior is not None or self.model.has_flat_posterior
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def null(self) -> bool:
-        """Whether its alignments have a NULL position, the last one; of an ensemble, those of any model."""
+        """Whether the last alignment position is NULL; in an ensemble, that of any model."""
         return has_null(self.model.decoder)
 
     @property
@@ -98,52 +98,61 @@ class Model:
         return self.model.decoder.attention.objective.mixture()
 
     def attention(self, source: str, target: str, kind: str = "prior") -> Attention:
-        """A distribution over alignments for each word of a translation.
+        """The distribution over alignments of each word of a translation.
 
-        Subwords are merged to words where the model carries its text processing; the end of the
+        Subwords are merged to words if the checkpoint contains the text processing; the end of the
         sentence is left out. With `-null_alignment` the last column is NULL.
 
         Args:
-            source: a sentence, as for `translate`.
+            source: source sentence, as for `translate`.
             target: its translation, likewise.
-            kind: "prior" (what translation looks at, word by word), "posterior" (the inference
-                network's, which has seen the whole target) or "exact" (the true posterior of the
-                model, by enumeration).
+            kind: "prior" (used in translation), "posterior" (of the inference network, which has read the
+                whole target) or "exact" (the true posterior of the model, by enumeration).
         """
         return next(self.attentions([(source, target)], [kind]))[1][kind]
 
+    @torch.no_grad()
     def attentions(
-        self, pairs: Sequence[tuple[str, str]], kinds: Sequence[str] = ("prior",)
+        self,
+        pairs: Sequence[tuple[str | Sentence, str | Sentence]],
+        kinds: Sequence[str] = ("prior",),
+        batch_size: int = 32,
     ) -> Iterator[tuple[int, dict[str, Attention]]]:
         """`attention` for many pairs and several kinds, read in batches.
 
+        Args:
+            pairs: sentence pairs, as text or as `sentences` returns them.
+            kinds: distributions, see `attention`.
+            batch_size: sentence pairs per batch.
+
         Yields:
-            The number of a pair, from 0, and its distributions by kind. Pairs of like length
-            come together, not in the order given.
+            Index of a pair, and its distributions by kind. Pairs of similar length come together, not in
+            the order given.
         """
         self.check_kinds(kinds)
-        sentences = [self.sentences(*pair) for pair in pairs]
-        for i, found in self._alignments(sentences, kinds):
-            source, target = sentences[i]
+        read = [self.sentences(source, target) for source, target in pairs]
+        for i, found in self._alignments(read, kinds, batch_size):
+            source, target = read[i]
+            words = source.words, target.words, self.null
             yield (
                 i,
                 {
-                    kind: Attention(
-                        source.labels,
-                        target.labels,
-                        by_words(probs, source.words, target.words, self.null),
-                        self.null,
-                    )
+                    kind: Attention(source.labels, target.labels, by_words(probs, *words), self.null)
                     for kind, probs in found.items()
                 },
             )
 
-    def sentences(self, source: str, target: str) -> tuple[Sentence, Sentence]:
-        """A pair as the model reads it."""
-        both = self.processing.src.sentence(source), self.processing.tgt.sentence(target)
+    def sentences(self, source: str | Sentence, target: str | Sentence) -> tuple[Sentence, Sentence]:
+        """A pair as the model reads it; a `Sentence` is returned as it is.
+
+        Raises:
+            UserError: a side has no words.
+        """
+        sides = (source, self.processing.src), (target, self.processing.tgt)
+        both = tuple(text if isinstance(text, Sentence) else side.sentence(text) for text, side in sides)
         if not all(side.tokens for side in both):
             raise UserError("attention needs a source and a target of at least one word")
-        return both
+        return both[0], both[1]
 
     def pieces(self, source: Sentence, target: Sentence) -> tuple[list[str], list[str]]:
         """The tokens of a pair for display, with the target's end of sentence."""
@@ -151,7 +160,7 @@ class Model:
         return self.processing.src.pieces(source), [*self.processing.tgt.pieces(target), end]
 
     def read(self, pairs: Sequence[tuple[Sentence, Sentence]], batch_size: int = 32) -> Iterator[Reading]:
-        """Run the model over pairs, in batches of like length.
+        """Run the model over pairs, in batches of similar length.
 
         Raises:
             UserError: this is an ensemble, or not a model trained with -attention.
@@ -164,10 +173,10 @@ class Model:
         return reader.read([(source.tokens, target.tokens) for source, target in pairs])
 
     def check_kinds(self, kinds: Sequence[str]) -> None:
-        """Refuse distributions that this model does not have.
+        """Check that the model has these distributions.
 
         Raises:
-            UserError: says why, and what would work.
+            UserError: it has not; the message names one that it has.
         """
         for kind in kinds:
             if kind in self.kinds:
@@ -187,22 +196,21 @@ class Model:
                 "use exact, the true posterior, or train with -attention variational"
             )
 
-    @torch.no_grad()
     def _alignments(
-        self, pairs: Sequence[tuple[Sentence, Sentence]], kinds: Sequence[str]
+        self, pairs: Sequence[tuple[Sentence, Sentence]], kinds: Sequence[str], batch_size: int
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """p(z), q(z) or p(z | x, y) for each target token: T x S, or T x (S + 1) with NULL."""
         if not isinstance(self.model, AlignmentModel):
             for i, pair in enumerate(pairs):
                 yield i, {"prior": self._stock_attention(*pair)}
             return
-        for reading in self.read(pairs):
+        for reading in self.read(pairs, batch_size):
             split = {kind: reading.by_sentence(reading.distribution(kind).probs.cpu()) for kind in kinds}
             for n, i in enumerate(reading.lines):
                 yield i, {kind: rows[n][:-1] for kind, rows in split.items()}
 
     def _stock_attention(self, source: Sentence, target: Sentence) -> Tensor:
-        """The attention of a decoder of OpenNMT's own, or of an ensemble: T x S, or T x (S + 1) with NULL."""
+        """Attention of OpenNMT-py's own decoders, or of an ensemble: T x S, or T x (S + 1) with NULL."""
         fields = [self.fields[side].base_field for side in ("src", "tgt")]
         device = next(self.model.parameters()).device
         src, tgt = (

@@ -19,6 +19,7 @@ from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import check_parallel, read_lines
+from onmt_varattn.utils.stages import Stages
 from onmt_varattn.version import __version__
 
 Load = Callable[[str], Any]
@@ -55,25 +56,28 @@ def collect(runs: list[Run], load: Load) -> Results:
 
 
 def alignment_error_rates(run: Run, load: Load) -> dict[str, float]:
-    """By kind of distribution, in percent; computed once."""
-    kept = run.directory / "alignments.json"
+    """Alignment error rates by kind of distribution, in percent; computed once per checkpoint."""
     model, recipe = run.best_checkpoint(), run.recipe
-    if kept.exists() and (found := json.loads(kept.read_text("utf-8")))["model"] == str(model):
-        return found["error_rate"]
-    source, target, links = (
-        read_lines(path) for path in (recipe.evaluate["src"], recipe.evaluate["tgt"], recipe.gold_align or "")
+    stages = Stages(str(run.directory / "alignments.json"))
+    texts = [recipe.evaluate["src"], recipe.evaluate["tgt"], recipe.gold_align or ""]
+    return stages.run(
+        f"alignment error rates of {run.name}",
+        [str(model), *texts],
+        [],
+        {},
+        lambda: _alignment_error_rates(load(str(model)), *texts),
     )
-    gold = [parse_pharaoh(line, f"{recipe.gold_align}, line {i}") for i, line in enumerate(links, 1)]
-    check_parallel([recipe.evaluate["src"], recipe.gold_align or ""], [len(source), len(gold)])
-    loaded = load(str(model))
-    every = list(loaded.attentions(list(zip(source, target, strict=True)), loaded.kinds))
-    rates = {
+
+
+def _alignment_error_rates(model: Any, src: str, tgt: str, gold_align: str) -> dict[str, float]:
+    source, target, links = map(read_lines, (src, tgt, gold_align))
+    gold = [parse_pharaoh(line, f"{gold_align}, line {i}") for i, line in enumerate(links, 1)]
+    check_parallel([src, gold_align], [len(source), len(gold)])
+    every = list(model.attentions(list(zip(source, target, strict=True)), model.kinds))
+    return {
         kind: 100 * score_alignments((best_links(found[kind]), gold[i]) for i, found in every).error_rate
-        for kind in loaded.kinds
+        for kind in model.kinds
     }
-    with atomic_write(str(kept)) as file:
-        json.dump({"model": str(model), "error_rate": rates}, file)
-    return rates
 
 
 def tables(results: Results, recipe: Recipe, paper: Paper, which: list[int]) -> list[Table]:

@@ -141,7 +141,7 @@ def test_mistakes_are_one_sentence_before_any_work(recipe, tmp_path, capsys, wor
     ("part", "value", "message"),
     [
         ("rows", {"soft": {"attention": "sotf"}}, "sotf"),
-        ("rows", {"soft": {"attention": "soft", "copy_attn": True}}, "row soft: -copy_attn True does not go"),
+        ("rows", {"soft": {"attention": "soft", "copy_attn": True}}, "row soft: -copy_attn does not go"),
         ("rows", {"soft": {"attention": "soft", "no_such": 1}}, "-no_such"),
         ("evaluate", {"src": "a", "tgt": "b", "no_such": 1}, "-no_such"),
     ],

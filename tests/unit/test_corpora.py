@@ -20,8 +20,8 @@ from onmt_varattn.nmt.corpora import unpack as unpacking
 from onmt_varattn.nmt.corpora.cleaning import Cleaning, Tokenizer, tokenized
 from onmt_varattn.nmt.corpora.download import fetch
 from onmt_varattn.nmt.corpora.reading import FORMS, corpus_lines
-from onmt_varattn.nmt.corpora.stages import Stages
 from onmt_varattn.nmt.corpora.unpack import unpack
+from onmt_varattn.utils.stages import Stages
 
 CONTENT = random.Random(1).randbytes(50_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -1,6 +1,6 @@
 """Align the words of parallel text with a trained model, and compare with gold alignments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onmt_varattn.analysis.alignment import (
@@ -12,7 +12,6 @@ from onmt_varattn.analysis.alignment import (
     score_alignments,
     threshold_links,
 )
-from onmt_varattn.analysis.attention import Attention, by_words
 from onmt_varattn.analysis.informative import Informative
 from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.analysis.symmetry import METHODS, symmetrize
@@ -97,14 +96,13 @@ def align(opt: AlignSettings) -> None:
     if gold_lines is not None:
         gold = [read_gold(opt, i, line, pairs[i]) for i, line in enumerate(gold_lines)]
     if reverse is None:
-        found = find_links(model, lines, pairs, kind, opt, fit)
+        found = find_links(model, pairs, kind, opt, fit)
     else:
-        swapped = [(target, source) for source, target in lines]
-        swapped_pairs = sentences(reverse, swapped)
+        swapped_pairs = sentences(reverse, [(target, source) for source, target in lines])
         swapped_fit = warn_of_unknown(reverse, swapped_pairs, opt.tgt, opt.src)
         check_units(opt, pairs, swapped_pairs)
-        forward = find_links(model, lines, pairs, kind, opt, fit)
-        backward = find_links(reverse, swapped, swapped_pairs, kind, opt, swapped_fit)
+        forward = find_links(model, pairs, kind, opt, fit)
+        backward = find_links(reverse, swapped_pairs, kind, opt, swapped_fit)
         found = [
             symmetrize(opt.symmetrize, ahead, frozenset((i, j) for j, i in back))
             for ahead, back in zip(forward, backward, strict=True)
@@ -116,7 +114,7 @@ def align(opt: AlignSettings) -> None:
 
 
 def check_options(opt: AlignSettings) -> None:
-    """Refuse what cannot work, and fill in defaults that depend on other options."""
+    """Check options, and set defaults that depend on other options."""
     if opt.threshold is not None and opt.method != "threshold":
         raise UserError(
             f"-threshold {opt.threshold} is for -method threshold; give that too, or leave it out"
@@ -129,7 +127,7 @@ def check_options(opt: AlignSettings) -> None:
 
 
 def choose_kind(wanted: str | None, models: Sequence[Model]) -> str:
-    """The distribution asked for, or the best aligner that all models have."""
+    """The requested distribution, or the best aligner that all models have."""
     works = next(kind for kind in KINDS if all(kind in model.kinds for model in models))
     if wanted is None:
         return works
@@ -148,7 +146,7 @@ def sentences(model: Model, lines: Lines) -> Pairs:
 
 
 def check_units(opt: AlignSettings, forward: Pairs, backward: Pairs) -> None:
-    """Both models have to see the same words, or their links would not be of the same."""
+    """Check that both models split the text into the same words."""
     for i, (ahead, back) in enumerate(zip(forward, backward, strict=True), 1):
         for path, one, other in ((opt.src, ahead[0], back[1]), (opt.tgt, ahead[1], back[0])):
             if len(one.labels) != len(other.labels):
@@ -159,7 +157,7 @@ def check_units(opt: AlignSettings, forward: Pairs, backward: Pairs) -> None:
 
 
 def read_gold(opt: AlignSettings, number: int, line: str, pair: tuple[Sentence, Sentence]) -> Gold:
-    """A line of gold links, which have to be between words of the pair."""
+    """Parse a line of gold links, which must be between words of the pair."""
     place = f"{opt.gold}, line {number + 1}"
     gold = parse_gold(line, place, opt.gold_base)
     sizes = [len(side.labels) for side in pair]
@@ -172,24 +170,15 @@ def read_gold(opt: AlignSettings, number: int, line: str, pair: tuple[Sentence, 
     return gold
 
 
-def find_links(
-    model: Model, lines: Lines, pairs: Pairs, kind: str, opt: AlignSettings, fit: Fit
-) -> list[Links]:
-    """Links of every pair, in order; a pair with a blank side has none. Warns where they say nothing."""
+def find_links(model: Model, pairs: Pairs, kind: str, opt: AlignSettings, fit: Fit) -> list[Links]:
+    """Links of every pair, in order; a pair with a blank side has none. Warns of uninformative alignments."""
     found: list[Links] = [frozenset()] * len(pairs)
     informative = Informative()
     whole = [i for i, pair in enumerate(pairs) if all(side.tokens for side in pair)]
-    if set(model.kinds) == {"prior"}:  # a decoder of OpenNMT's own
-        raw = [lines[i] for i in whole]
-        attentions: Iterator[tuple[int, Attention]] = (
-            (n, by_kind[kind]) for n, by_kind in model.attentions(raw, [kind])
-        )
-    else:
-        attentions = attention(model, [pairs[i] for i in whole], kind, opt.batch_size)
     sizes = [sum(len(side.tokens) for side in pairs[i]) for i in whole]
     with progress(total=len(whole), desc="aligning", unit="pairs", work=sum(sizes)) as bar:
-        for n, one in attentions:
-            threshold = opt.method == "threshold"
+        for n, by_kind in model.attentions([pairs[i] for i in whole], [kind], opt.batch_size):
+            one, threshold = by_kind[kind], opt.method == "threshold"
             found[whole[n]] = (
                 threshold_links(one.probs, opt.threshold, one.null) if threshold else best_links(one)
             )
@@ -199,20 +188,8 @@ def find_links(
     return found
 
 
-def attention(model: Model, pairs: Pairs, kind: str, batch_size: int) -> Iterator[tuple[int, Attention]]:
-    """The number of a pair and its distributions over source words; in any order."""
-    for reading in model.read(pairs, batch_size):
-        rows = reading.by_sentence(reading.distribution(kind).probs.cpu())
-        for i, probs in zip(reading.lines, rows, strict=True):
-            source, target = pairs[i]
-            words = by_words(
-                probs[:-1], source.words, target.words, model.null
-            )  # without the end of sentence
-            yield i, Attention(source.labels, target.labels, words, model.null)
-
-
 def summary(opt: AlignSettings, kind: str, pairs: Pairs, found: list[Links], gold: list[Gold] | None) -> str:
-    """What was done, in one line."""
+    """Summary of an alignment run in one line."""
     links, words = sum(map(len, found)), sum(len(target.labels) for _, target in pairs)
     blank = sum(not all(side.tokens for side in pair) for pair in pairs)
     method = opt.method + (f" {opt.threshold:g}" if opt.method == "threshold" else "")

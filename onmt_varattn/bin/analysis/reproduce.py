@@ -20,6 +20,7 @@ from onmt_varattn.utils.cli import parse, run
 from onmt_varattn.utils.commands import COMMANDS, find_command
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.settings import Settings, setting
+from onmt_varattn.utils.stages import Stages
 
 
 @dataclass(kw_only=True)
@@ -138,17 +139,17 @@ def _preparation(command: Sequence[str]) -> list[str]:
 
 
 def prepare(recipe: Recipe, output: Path) -> None:
-    """Run the recipe's first commands, unless they are done."""
-    done = output / "prepared"
-    commands = "\n".join(map(shlex.join, recipe.prepare))
-    if done.exists() and done.read_text("utf-8") == commands:
-        return
+    """Run the recipe's preparation commands that are not finished."""
+    stages, before = Stages(str(output / "prepared.json")), list[str]()
     for command in recipe.prepare:
-        print(f"$ {shlex.join(command)}", flush=True)
-        result = subprocess.run(_preparation(command), check=False)
-        if result.returncode:
-            sys.exit(result.returncode)
-    done.write_text(commands, "utf-8")
+
+        def work(command: list[str] = command) -> None:
+            if code := subprocess.run(_preparation(command), check=False).returncode:
+                sys.exit(code)
+
+        name = shlex.join(command)
+        stages.run(name, [], [], {"after": list(before)}, work)
+        before.append(name)
 
 
 if __name__ == "__main__":

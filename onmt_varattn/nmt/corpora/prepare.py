@@ -14,11 +14,11 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.nmt.corpora.cleaning import Cleaning, Pair, Tokenizer, tokenized
 from onmt_varattn.nmt.corpora.download import fetch
 from onmt_varattn.nmt.corpora.reading import FORMS, corpus_lines
-from onmt_varattn.nmt.corpora.stages import Stages
 from onmt_varattn.nmt.corpora.unpack import unpack
 from onmt_varattn.utils.cli import Parser, logger
 from onmt_varattn.utils.files import atomic_write, check_writable
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.stages import Stages
 
 SPLITS = ("train", "valid", "test")
 

@@ -1,4 +1,4 @@
-"""Long work in stages, each done once for the same inputs and settings."""
+"""Stages of long work, each run once for the same inputs and settings."""
 
 import contextlib
 import json
@@ -10,10 +10,13 @@ from onmt_varattn.utils.files import atomic_write
 
 
 class Stages:
-    """A file that knows which stages are done, and from what.
+    """A record of finished stages in a JSON file.
 
-    A stage is done if its settings, and size and time of its inputs and outputs, are as they were
-    when it ended. Stages must write their outputs whole or not at all.
+    A stage is finished if its settings, and size and time of its inputs and outputs, are as they were
+    when it ended. Stages must write their outputs completely or not at all.
+
+    Args:
+        path: the JSON file.
     """
 
     def __init__(self, path: str) -> None:
@@ -31,7 +34,18 @@ class Stages:
         settings: dict[str, Any],
         work: Callable[[], Any],
     ) -> Any:
-        """Do the work unless it is done; what it returned, now or then, must be fit for JSON."""
+        """Run a stage unless it is finished.
+
+        Args:
+            name: name of the stage, unique in the file.
+            inputs: files that it reads.
+            outputs: files that it writes.
+            settings: further values that its result depends on.
+            work: does the work; its result must be representable in JSON.
+
+        Returns:
+            The result of `work`, from this run or from an earlier one.
+        """
         before = {"inputs": _stamps(inputs), "settings": settings}
         stage = self._done.get(name, {})
         if stage and stage == {**before, "outputs": _stamps(outputs), "result": stage["result"]}:
