@@ -95,13 +95,13 @@ def run(monkeypatch, capsys):
 def refused(run, capsys):
     """Run with options that must be refused in one line, and give back that line."""
 
-    def call(options):
+    def call(options, code=2):
         before = sorted(Path().rglob("*"))
         with pytest.raises(SystemExit) as exit_:
             run(options)
-        assert exit_.value.code == 2
+        assert exit_.value.code == code
         message = capsys.readouterr().err
-        assert message.startswith("preprocess.py: error: ")
+        assert message.startswith("preprocess.py: error: " if code == 2 else "preprocess.py: ")
         assert message.count("\n") == 1
         assert sorted(Path().rglob("*")) == before
         return message
@@ -499,7 +499,8 @@ def test_a_full_disk_leaves_nothing(corpus, refused, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert "cannot be written: No space left on device" in refused({**corpus, "save_data": "new/deep/run"})
+    message = refused({**corpus, "save_data": "new/deep/run"}, code=1)  # not a mistake of the user
+    assert "cannot be written: No space left on device; neither can a temporary file" in message
 
 
 def test_front_door(corpus, tmp_path):

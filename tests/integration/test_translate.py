@@ -204,7 +204,7 @@ def test_python_api(model, raw):
     assert [pair[0][0] for pair in scored] == best
     assert all(pair[0][1] >= pair[1][1] for pair in scored)
     assert loaded.translate([]) == []
-    with pytest.raises(UserError, match="did you mean -beam"):
+    with pytest.raises(UserError, match="did you mean beam"):
         loaded.translate(raw, beem=4)
     with pytest.raises(TypeError, match="list of sentences"):
         loaded.translate("ein satz .")
