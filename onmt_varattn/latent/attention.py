@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from onmt_varattn.latent.baselines import BASELINES, Baseline
-from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical, Refinement, Registry
+from onmt_varattn.latent.distributions import MINUS_INFINITY, Categorical, Refinement, flat_posterior
 from onmt_varattn.latent.estimators import ESTIMATORS, EstimatorSettings
 from onmt_varattn.latent.likelihood import (
     CHUNK_LOGITS,
@@ -234,9 +234,8 @@ class LatentAttention(nn.Module):
             raise ValueError(f"unpredicted: {unpredicted} is not one of {words} words")
         self.query_size, self.memory_size, self.ignore_index = query_size, memory_size, ignore_index
         self.label_smoothing, self.unpredicted, self.chunk_logits = label_smoothing, unpredicted, chunk_logits
-        kind = _chosen(SCORES, "score", score)
-        self.score = kind(query_size, memory_size, attention_size or query_size)
-        self.readout = _chosen(READOUTS, "readout", readout)(query_size, memory_size, dropout)
+        self.score = SCORES.chosen("score", score)(query_size, memory_size, attention_size or query_size)
+        self.readout = READOUTS.chosen("readout", readout)(query_size, memory_size, dropout)
         self.register_parameter("null", nn.Parameter(0.1 * torch.randn(memory_size)) if null else None)
         self.words = None if words is None else nn.Linear(query_size, words)
         self.objective = _objective(
@@ -566,18 +565,6 @@ class WarmUpCounter(nn.Module):
         self.scheduled.step = state["step"]
 
 
-def flat_posterior(prior: Tensor) -> Tensor:
-    """Scores of a uniform posterior, to be refined: zero, minus infinity at the prior's padding."""
-    return torch.zeros_like(prior).masked_fill(prior == MINUS_INFINITY, MINUS_INFINITY)
-
-
-def _chosen(registry: Registry[Any], argument: str, name: str) -> Any:
-    try:
-        return registry[name]
-    except KeyError:
-        raise ValueError(f"{argument}: no {name!r}; there are {', '.join(registry)}") from None
-
-
 def _objective(
     name: str,
     estimator: str | None,
@@ -588,7 +575,7 @@ def _objective(
     settings: dict[str, Any],
 ) -> Objective:
     """Build an objective by names."""
-    kind = _chosen(OBJECTIVES, "objective", name)
+    kind = OBJECTIVES.chosen("objective", name)
     estimator = estimator or next(iter(kind.estimators))
     if estimator not in kind.estimators:
         fits = ", ".join(kind.estimators)
@@ -605,7 +592,7 @@ def _objective(
         raise ValueError(f"samples: {estimator} needs at least {way.fewest_samples}")
     compared: Baseline | None = None
     if way.needs_baseline:
-        compared = _chosen(BASELINES, "baseline", baseline or "soft")(query_size)
+        compared = BASELINES.chosen("baseline", baseline or "soft")(query_size)
     elif baseline is not None:
         raise ValueError(f"baseline: {estimator} needs none; leave it out")
     return kind(built, compared, entropy_weight, refine)

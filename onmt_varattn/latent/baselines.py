@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from onmt_varattn.latent.distributions import Registry
 from onmt_varattn.latent.likelihood import Emitter, Marginals
+from onmt_varattn.latent.mixtures import SoftContext
 from onmt_varattn.latent.positions import Positions
 
 BASELINES: Registry[type["Baseline"]] = Registry("baseline")
@@ -84,7 +85,7 @@ class SoftBaseline(Baseline):
 
     def forward(self, positions: Positions, emitter: Emitter) -> Expected:
         """See the base class."""
-        soft = emitter.soft_marginals(positions)
+        soft = SoftContext().marginals(positions, emitter)
         return Expected(soft.log_marginal, soft)
 
 

@@ -61,6 +61,12 @@ class Registry(Mapping[str, T], Generic[T]):
         except KeyError:
             raise KeyError(f"no {self.what} '{name}'; there are: {', '.join(self._entries)}") from None
 
+    def chosen(self, argument: str, name: str) -> T:
+        """The class of a name that is the value of an argument; a ValueError names both if there is none."""
+        if name not in self:
+            raise ValueError(f"{argument}: no {name!r}; there are {', '.join(self)}")
+        return self[name]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -506,3 +512,8 @@ class Refinement:
             step = q.probs * (gain - q.expectation(gain).unsqueeze(-1))
             u = u + self.rate * step.to(u.dtype)
         return u.detach() if self.flat else u
+
+
+def flat_posterior(prior: Tensor) -> Tensor:
+    """Scores of a uniform posterior, to be refined: zero, minus infinity at the prior's padding: ... x S."""
+    return torch.zeros_like(prior).masked_fill(prior == MINUS_INFINITY, MINUS_INFINITY)

@@ -46,6 +46,9 @@ ESTIMATORS: Registry[type["Estimator"]] = Registry("attention estimator")
 SPARSE = ("entmax15", "sparsemax")
 """Functions from scores to sparse probabilities."""
 
+Expectation = tuple[Tensor, Tensor, Tensor | None]
+"""Surrogate, R; value, R; and rewards, R x K, or None."""
+
 Mix = Callable[[Tensor], Tensor]
 """From weights over source positions to contexts: R x S -> R x M."""
 
@@ -82,14 +85,19 @@ class EstimatorSettings:
     relaxed: str = "dirichlet"
 
     def __post_init__(self) -> None:
-        for name in ("samples", "top"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ValueError(f"{name}: {value!r} must be an integer of at least 1")
+        check_count("samples", self.samples)
+        check_count("top", self.top)
         if not self.temperature > 0:
             raise ValueError(f"temperature: {self.temperature} must be above 0")
         for name, known in (("sparse", SPARSE), ("relaxed", RELAXED)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}: no {getattr(self, name)!r}; there are {', '.join(known)}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raise a ValueError unless an argument is an integer of at least 1."""
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}: {value!r} must be an integer of at least 1")
 
 
 class Estimate(NamedTuple):
@@ -167,9 +175,7 @@ class Estimator(nn.Module):
         """
         raise NotImplementedError
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expectation(self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor) -> Expectation:
         """The expectation of l under q.
 
         Args:
@@ -206,9 +212,7 @@ class Enum(Estimator):
         index = torch.arange(width, device=q.scores.device).expand(positions, width)
         return Candidates(index=index, real=q.support)
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expectation(self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor) -> Expectation:
         """See the base class."""
         value = q.expectation(l)
         return value, value, None
@@ -240,13 +244,15 @@ class Sample(Estimator):
         """See the base class."""
         return Candidates(index=q.sample(self.settings.samples))
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expectation(self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor) -> Expectation:
         """See the base class."""
-        reward = l.detach() - baseline.unsqueeze(1)
+        reward = l.detach() - self.expected(l.detach(), baseline)
         surrogate = l + self.settings.reward_weight * reward * q.log_prob(candidates.index)
         return surrogate.mean(1), l.mean(1), reward
+
+    def expected(self, l: Tensor, baseline: Tensor) -> Tensor:
+        """The baseline of each draw, R x 1 or R x K."""
+        return baseline.unsqueeze(1)
 
 
 @ESTIMATORS.register("rloo")
@@ -257,14 +263,14 @@ class LeaveOneOut(Sample):
     fewest_samples = 2
     usual_samples = 5
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expected(self, l: Tensor, baseline: Tensor) -> Tensor:
         """See the base class."""
-        fixed = l.detach()
-        reward = fixed - (fixed.sum(1, keepdim=True) - fixed) / (l.size(1) - 1)
-        surrogate = l + self.settings.reward_weight * reward * q.log_prob(candidates.index)
-        return surrogate.mean(1), l.mean(1), reward
+        return _mean_of_others(l)
+
+
+def _mean_of_others(values: Tensor) -> Tensor:
+    """For each of K values, the mean of the K - 1 others: R x K -> R x K."""
+    return (values.sum(1, keepdim=True) - values) / (values.size(1) - 1)
 
 
 @ESTIMATORS.register("sum_and_sample")
@@ -283,9 +289,7 @@ class SumAndSample(Estimator):
         draw = torch.multinomial(rest.masked_fill(~left, 1.0), 1)
         return Candidates(index=torch.cat([index, draw], 1), real=torch.cat([top > 0, left], 1))
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expectation(self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor) -> Expectation:
         """See the base class."""
         assert candidates.index is not None
         assert candidates.real is not None
@@ -312,9 +316,7 @@ class _Contexts(Estimator):
         """See the base class."""
         return Candidates(contexts=torch.stack([mix(self.draw(q)) for _ in range(self.settings.samples)], 1))
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expectation(self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor) -> Expectation:
         """See the base class."""
         return l.mean(1), l.mean(1), None
 
@@ -374,9 +376,7 @@ class Rebar(Estimator):
         contexts = torch.stack([mix(weights.to(q.scores.dtype)) for weights in (one_hot, *relaxed)], 1)
         return Candidates(contexts=contexts, drawn=index)
 
-    def expectation(
-        self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def expectation(self, l: Tensor, q: Any, candidates: Candidates, baseline: Tensor) -> Expectation:
         """See the base class."""
         one, relaxed, conditioned = l.unbind(1)
         reward = (one - conditioned).detach()
@@ -429,27 +429,23 @@ class ImportanceWeighted(_Weighted):
         log_w, _, log_q = self.log_weights(l, p, q, candidates)
         bound = torch.logsumexp(log_w, dim=1) - math.log(l.size(1))
         known = bound.detach()
-        reward = (known - baseline).unsqueeze(1)
+        reward = self.reward(log_w.detach(), known, baseline)
         surrogate = bound + (reward * log_q).sum(1)
         return Estimate(surrogate, known, l.detach().mean(1), q.kl(p).detach(), reward, target=known)
 
+    def reward(self, log_w: Tensor, bound: Tensor, baseline: Tensor) -> Tensor:
+        """The reward of each draw, R x 1 or R x K, from log w (R x K), the bound (R) and the baseline (R)."""
+        return (bound - baseline).unsqueeze(1)
+
 
 @ESTIMATORS.register("vimco")
-class Vimco(_Weighted):
+class Vimco(ImportanceWeighted):
     """The multi-sample bound with leave-one-out baselines (Mnih and Rezende, 2016)."""
 
+    needs_baseline = False
     fewest_samples = 2
 
-    def estimate(
-        self, l: Tensor, p: Any, q: Any, candidates: Candidates, baseline: Tensor, kl_weight: float
-    ) -> Estimate:
-        """See the module docstring. Without draw k, its log weight is the mean of the others."""
-        log_w, _, log_q = self.log_weights(l, p, q, candidates)
-        samples = l.size(1)
-        bound = torch.logsumexp(log_w, dim=1) - math.log(samples)
-        fixed = log_w.detach()
-        mean_of_others = (fixed.sum(1, keepdim=True) - fixed) / (samples - 1)  # R x K
-        without = fixed.unsqueeze(1) + torch.diag_embed(mean_of_others - fixed)  # R x K x K
-        reward = bound.detach().unsqueeze(1) - (torch.logsumexp(without, dim=2) - math.log(samples))
-        surrogate = bound + (reward * log_q).sum(1)
-        return Estimate(surrogate, bound.detach(), l.detach().mean(1), q.kl(p).detach(), reward)
+    def reward(self, log_w: Tensor, bound: Tensor, baseline: Tensor) -> Tensor:
+        """The bound minus the bound in which the log weight of draw k is the mean of the others."""
+        without = log_w.unsqueeze(1) + torch.diag_embed(_mean_of_others(log_w) - log_w)  # R x K x K
+        return bound.unsqueeze(1) - (torch.logsumexp(without, dim=2) - math.log(log_w.size(1)))

@@ -589,9 +589,3 @@ class Emitter:
         """The mixture of candidates with the given log weights, R x K. No gradient."""
         cells = self.cells(positions, candidates)
         return marginalise(self.output, cells, log_weights, self.chunk_logits, every_word)
-
-    @torch.no_grad()
-    def soft_marginals(self, positions: Positions) -> Marginals:
-        """log f(x, E_p[z]) at the gold words."""
-        zeros = positions.contexts.new_zeros(len(positions), 1, dtype=self.output.wide)
-        return self.marginals(positions, Candidates(contexts=positions.contexts.unsqueeze(1)), zeros)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from onmt_varattn.latent.distributions import Categorical, Dirichlet
-from onmt_varattn.latent.estimators import Enum
+from onmt_varattn.latent.estimators import Enum, check_count
 from onmt_varattn.latent.likelihood import Candidates, Emitter, Marginals
 from onmt_varattn.latent.positions import Positions
 
@@ -64,10 +64,7 @@ class SoftContext(Mixture):
     'soft'
     """
 
-    @property
-    def name(self) -> str:
-        """See the base class."""
-        return "soft"
+    name: ClassVar[str] = "soft"
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
         """See the base class."""
@@ -84,11 +81,7 @@ class Exact(Mixture):
     """
 
     enumerates: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """See the base class."""
-        return "exact"
+    name: ClassVar[str] = "exact"
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
         """See the base class."""
@@ -110,8 +103,7 @@ class KMax(Mixture):
     k: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, int) or self.k < 1:
-            raise ValueError(f"k: {self.k!r} must be an integer of at least 1")
+        check_count("k", self.k)
 
     @property
     def name(self) -> str:
@@ -142,14 +134,10 @@ class Samples(Mixture):
     samples: int = SAMPLES
     distribution: Callable[[Tensor], Any] | None = None
 
-    @property
-    def name(self) -> str:
-        """See the base class."""
-        return "samples"
+    name: ClassVar[str] = "samples"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.samples, int) or self.samples < 1:
-            raise ValueError(f"samples: {self.samples!r} must be an integer of at least 1")
+        check_count("samples", self.samples)
 
     def candidates(self, positions: Positions) -> tuple[Candidates, Tensor]:
         """See the base class."""

@@ -1,6 +1,7 @@
 """Inputs of latent attention: the memory of source positions, and the target positions of a batch as rows."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,18 +57,9 @@ class Memory:
 
     def select(self, sentences: Tensor) -> "Memory":
         """The memory of the sentences with the given indices, in that order."""
-
-        def rows(values: Tensor) -> Tensor:
-            return values.index_select(0, sentences)
-
-        projected = None if self.projected is None else rows(self.projected)
-        return replace(
-            self,
-            vectors=rows(self.vectors),
-            padding=rows(self.padding),
-            keys=rows(self.keys),
-            projected=projected,
-        )
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        rows: dict[str, Any] = {name: value.index_select(0, sentences) for name, value in tensors.items()}
+        return replace(self, **rows)
 
 
 def no_padding(vectors: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from onmt_varattn.latent import LatentAttention, Positions
-from onmt_varattn.latent.attention import flat_posterior
-from onmt_varattn.latent.distributions import MINUS_INFINITY
+from onmt_varattn.latent.distributions import MINUS_INFINITY, flat_posterior
 from onmt_varattn.modules import GatedPosterior
 from onmt_varattn.vqa.data.dataset import Batch
 

@@ -22,6 +22,7 @@ from onmt_varattn.latent import (
     Positions,
     Refinement,
     ResidualReadout,
+    SoftContext,
 )
 from onmt_varattn.latent.objectives import warm_up
 from tests.worlds import (
@@ -652,7 +653,7 @@ def test_k_max_of_all_is_exact_and_of_fewer_is_renormalised():
 
 def test_the_soft_baseline_is_soft_attention_without_a_graph():
     world = World()
-    found = world.emitter().soft_marginals(world.positions())
+    found = SoftContext().marginals(world.positions(), world.emitter())
     assert not found.log_marginal.requires_grad
     assert -found.log_marginal.sum().item() == pytest.approx(world.loss("soft").loss.item(), abs=1e-10)
 

@@ -15,7 +15,7 @@ from onmt.utils.parse import ArgumentParser
 from torch import Tensor, nn
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.latent.attention import flat_posterior
+from onmt_varattn.latent.distributions import flat_posterior
 from onmt_varattn.modules import Posterior, Trace
 from onmt_varattn.nmt.model import checkpoint as checkpoints
 from onmt_varattn.nmt.model import stock

@@ -8,7 +8,7 @@ from onmt.utils.logging import logger
 from onmt.utils.loss import LossComputeBase
 from torch import Tensor
 
-from onmt_varattn.latent import Mixture, Positions
+from onmt_varattn.latent import Mixture, Positions, SoftContext
 from onmt_varattn.latent.objectives import Report, ScheduledObjective
 from onmt_varattn.latent.positions import mutual_information, uniform_entropy
 from onmt_varattn.modules import Trace
@@ -118,7 +118,7 @@ class ValidationLoss(AlignmentLossCompute):
             "uniform_entropy": uniform_entropy(positions.prior).sum(),
         }
         if self.mixture.name != "soft":
-            soft = inference.emitter.soft_marginals(positions)
+            soft = inference.mixture(SoftContext())
             report["soft_log_likelihood"] = soft.log_marginal.sum()
         if self.mixture.enumerates and positions.posterior is not None:
             report |= {name: values.sum() for name, values in inference.bound().items()}
