@@ -322,6 +322,10 @@ def test_arrays_that_are_of_no_use_are_passed_over(tmp_path):
     arrays = flat_arrays(drawn) | {"info": np.array([{"a": 1}], dtype=object)}
     np.savez(tmp_path / "a.npz", **{name: arrays[name] for name in ("info", *flat_arrays(drawn))})
     assert all(map(same, items(tmp_path / "a.npz"), drawn))
+    (tmp_path / "b").mkdir()
+    own = {"x": drawn[0].features, "bbox": drawn[0].boxes, "info": arrays["info"], "ids": arrays["info"]}
+    np.savez(tmp_path / "b" / "1.npz", **own)
+    assert np.array_equal(items(tmp_path / "b")[0].features, drawn[0].features)
 
 
 def test_python_objects_are_not_loaded(tmp_path):

@@ -18,7 +18,8 @@ WIDTHS = ("image_w", "widths", "width")
 HEIGHTS = ("image_h", "heights", "height")
 COUNTS = ("num_boxes",)
 SPANS = ("pos_boxes",)
-NAMES = frozenset((*IDS, *FEATURES, *BOXES, *WIDTHS, *HEIGHTS, *COUNTS, *SPANS))
+OF_IMAGE = frozenset((*FEATURES, *BOXES, *WIDTHS, *HEIGHTS))  # names that `read_image` uses
+OF_ALL = OF_IMAGE.union(IDS, COUNTS, SPANS)  # names that `FlatFile` uses
 MAX_IDS = 1 << 30  # bytes; enough for ten million image names
 
 

@@ -5,7 +5,7 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from onmt_varattn.errors import UserError, reason, warn
-from onmt_varattn.vqa.features.arrays import NAMES, Arrays, FlatFile, image_id, read_image
+from onmt_varattn.vqa.features.arrays import OF_ALL, OF_IMAGE, Arrays, FlatFile, image_id, read_image
 from onmt_varattn.vqa.features.regions import FeatureFile, IndexedFile, LeftOut, Regions
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -34,12 +34,12 @@ def open_npz(path: str) -> FeatureFile:
 
 
 @contextmanager
-def open_arrays(path: str) -> Iterator[dict[str, "StreamedArray"]]:
-    """The arrays of a file, decompressed on access; any damage is a `UserError`."""
+def open_arrays(path: str, used: Set[str]) -> Iterator[dict[str, "StreamedArray"]]:
+    """The arrays of a file with names in `used`, decompressed on access; any damage is a `UserError`."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-            yield {name: StreamedArray(archive, name, path) for name in names if name in NAMES}
+            yield {name: StreamedArray(archive, name, path) for name in names if name in used}
     except DAMAGE as error:
         raise UserError(f"{path}: not a complete .npz file of numbers: {reason(error)}") from None
 
@@ -51,7 +51,7 @@ def open_by_rows(path: str) -> Iterator[Arrays]:
     Raises:
         UserError: an array is stored by column.
     """
-    with open_arrays(path) as arrays:
+    with open_arrays(path, OF_ALL) as arrays:
         for name, array in arrays.items():
             if array.order == "F":
                 raise UserError(
@@ -139,5 +139,5 @@ class NpzDirectory(IndexedFile):
 
     def read(self, opened: None, number: int) -> Regions | LeftOut:
         """Read one file."""
-        with open_arrays(self.place(number)) as arrays:
+        with open_arrays(self.place(number), OF_IMAGE) as arrays:
             return read_image(arrays, self.images[number], self.place(number))
