@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onmt_varattn.analysis.reading import Reading
 from onmt_varattn.latent import Positions
@@ -67,8 +67,5 @@ class Reader:
     def _indices(self, side: str, lines: Sequence[Tokens], device: torch.device) -> Tensor:
         """Token indices, padded: length x N x 1."""
         vocab, padding = self.fields[side].vocab, self.fields[side].pad_token
-        longest = max(map(len, lines))
-        rows = [
-            [vocab.stoi[token] for token in [*line, *[padding] * (longest - len(line))]] for line in lines
-        ]
-        return torch.tensor(rows, device=device).t().unsqueeze(2)
+        rows = [torch.tensor([vocab.stoi[token] for token in line], device=device) for line in lines]
+        return nn.utils.rnn.pad_sequence(rows, padding_value=vocab.stoi[padding]).unsqueeze(2)

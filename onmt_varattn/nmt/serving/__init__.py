@@ -1,1 +1,1 @@
-"""Translation over HTTP: OpenNMT's routes and JSON, with every request checked before a model sees it."""
+"""Translation over HTTP with OpenNMT-py's routes and JSON; requests are checked before a model is used."""
