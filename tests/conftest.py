@@ -72,6 +72,39 @@ def data(toy, tmp_path_factory):
     return prefix
 
 
+@pytest.fixture(scope="session")
+def scenes_data(tmp_path_factory):
+    """Small scenes, prepared: the prefix of their files."""
+    from tests.scenes import prepare
+
+    return prepare(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(params=["translation", "vqa"])
+def task(request):
+    """Each task of the training engine in turn; see tests/tasks.py."""
+    from tests.tasks import TASKS
+
+    data = {"translation": "data", "vqa": "scenes_data"}[request.param]
+    return TASKS[request.param](request.getfixturevalue(data))
+
+
+@pytest.fixture
+def at_step(monkeypatch):
+    """Do something when a training step begins: `at_step(12, action)`."""
+    from onmt_varattn.training.engine import Engine
+
+    actions = {}
+    stock = Engine._train_step
+
+    def begin(self, step, *args):
+        actions.pop(step, lambda: None)()
+        return stock(self, step, *args)
+
+    monkeypatch.setattr(Engine, "_train_step", begin)
+    return actions.__setitem__
+
+
 def at_once(flags):
     """Options that train a latent objective from the first step on, for runs too short to form alignments."""
     latent = "-attention " in flags and not flags.rpartition("-attention ")[2].startswith("soft")

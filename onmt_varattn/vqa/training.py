@@ -204,7 +204,7 @@ class AnswerTask(Task):
             statistics.loss / statistics.items,
             statistics.ppl(),
             learning_rate,
-            statistics.items / statistics.seconds(),
+            statistics.items / (statistics.seconds() + 1e-5),
         )
 
     def log_validation(self, statistics: AnswerStatistics) -> None:

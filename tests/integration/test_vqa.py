@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import tempfile
 
 import numpy as np
@@ -18,12 +17,10 @@ from onmt_varattn.bin.vqa import evaluate as vqa_evaluate
 from onmt_varattn.bin.vqa import preprocess as vqa_preprocess
 from onmt_varattn.bin.vqa import train as vqa_train
 from onmt_varattn.training.checkpoints import saver as saving
-from onmt_varattn.training.engine import Engine
 from onmt_varattn.vqa import checkpoint
 from onmt_varattn.vqa.data.answers import accuracy
 from onmt_varattn.vqa.data.dataset import Data, Part, fixed_labels
 from onmt_varattn.vqa.evaluation import LABEL_SEED
-from onmt_varattn.vqa.training import AnswerTask, Validation
 from tests.conftest import at_once, call
 from tests.scenes import SIZES, prepare
 
@@ -88,20 +85,6 @@ def same(one, other):
 def metrics(prefix):
     with open(f"{prefix}.metrics.jsonl") as file:
         return [json.loads(line) for line in file]
-
-
-@pytest.fixture
-def at_step(monkeypatch):
-    """Do something when a step begins: `at_step(12, action)`."""
-    actions = {}
-    stock = Engine._train_step
-
-    def begin(self, step, *args):
-        actions.pop(step, lambda: None)()
-        return stock(self, step, *args)
-
-    monkeypatch.setattr(Engine, "_train_step", begin)
-    return actions.__setitem__
 
 
 @pytest.mark.parametrize("flags", ALL)
@@ -259,40 +242,6 @@ def test_a_gold_box_that_the_image_has_not_is_named(data, trained, tmp_path, cap
     assert re.search(r"question \d+: there is no box 16; its image has 1\d", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_goes_on_bit_for_bit(data, tmp_path, at_step, number, capsys):
-    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
-    assert train(data, whole) == 0
-    at_step(13, lambda: os.kill(os.getpid(), number))
-    assert train(data, parts) == 128 + number
-    assert "stopped after step 13, which is saved; -resume goes on" in capsys.readouterr().err
-    assert train(data, parts, f"{SAMPLED} -resume") == 0
-    assert same(content(whole), content(parts)) == []
-    assert metrics(whole) == metrics(parts)
-    assert os.readlink(f"{whole}_best.pt").replace("whole", "parts") == os.readlink(f"{parts}_best.pt")
-    assert train(data, parts, f"{SAMPLED} -resume") == 0
-
-
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(data, tmp_path, at_step, capsys):
-    class KilledError(BaseException):
-        pass
-
-    def kill():
-        raise KilledError
-
-    whole, parts = str(tmp_path / "whole"), str(tmp_path / "parts")
-    assert train(data, whole) == 0
-    at_step(24, kill)
-    with pytest.raises(KilledError):
-        vqa_train.main(f"-data {data} -save_model {parts} {SIZES} {RUN} {at_once(SAMPLED)}".split())
-    newest, second, *_ = saving.checkpoints_of(parts)
-    os.truncate(f"{parts}_step_{newest}.pt", 1000)
-    assert train(data, parts, f"{SAMPLED} -resume") == 0
-    assert f"-resume: going on from {parts}_step_{second}.pt" in capsys.readouterr().err
-    assert same(content(whole), content(parts)) == []
-    assert metrics(whole) == metrics(parts)
-
-
 def test_a_run_keeps_the_defaults_it_began_with(data, tmp_path):
     """A run of version 0.1 had no warm-up, and gets none when it is resumed."""
     prefix = str(tmp_path / "m")
@@ -324,26 +273,6 @@ def test_resuming_another_run_is_refused(data, tmp_path, capsys):
     assert len([line for line in said.strip().splitlines() if "INFO" not in line]) == 1
 
 
-def test_a_bad_step_is_left_out_and_counted(data, tmp_path, monkeypatch, capsys):
-    stock = AnswerTask.backward
-
-    def poisoned(self, share, normalization):
-        if self.optimizer.training_step in (3, 4):
-            share.batch.features[0, 0, 0] = float("nan")
-        return stock(self, share, normalization)
-
-    monkeypatch.setattr(AnswerTask, "backward", poisoned)
-    prefix = str(tmp_path / "m")
-    assert train(data, prefix, run="-train_steps 6 -batch_size 16") == 0
-    said = capsys.readouterr().err
-    assert "Step 3 is left out: its loss is not finite. Questions: " in said
-    assert "Left out: 2 steps, 32 questions in all." in said
-    assert all(
-        torch.isfinite(value).all() for value in checkpoint.load(f"{prefix}_step_6.pt")["model"].values()
-    )
-    assert train(data, str(tmp_path / "n"), run="-train_steps 6 -batch_size 16 -bad_steps_limit 2") == 1
-
-
 def test_early_stopping_and_the_best_checkpoint(data, tmp_path):
     prefix = str(tmp_path / "m")
     run = "-train_steps 60 -valid_steps 2 -early_stopping 2 -learning_rate 0.5 -save_checkpoint_steps 0 -dropout 0"
@@ -354,25 +283,6 @@ def test_early_stopping_and_the_best_checkpoint(data, tmp_path):
     assert last == best + 4
     assert os.readlink(f"{prefix}_best.pt") == f"m_step_{best}.pt"
     assert sorted(saving.checkpoints_of(prefix)) == sorted({best, last})
-
-
-def test_the_best_checkpoint_is_not_one_of_the_warm_up(data, tmp_path, monkeypatch):
-    """Nor does the warm-up count for early stopping: its perplexity is another objective's."""
-    nll = iter([1.0, 0.5, 4.0, 3.0, 3.5, 3.6])
-
-    def validate(self):
-        value = next(nll)
-        return Validation({"questions": 1, "nll": value, "ppl": math.exp(value), "accuracy": 0.0})
-
-    monkeypatch.setattr(AnswerTask, "validate", validate)
-    prefix = str(tmp_path / "m")
-    flags = "-attention hard -attention_warmup_steps 4 -early_stopping 2 -decay_on_plateau 2"
-    run = "-train_steps 60 -valid_steps 2 -save_checkpoint_steps 2"
-    assert train(data, prefix, flags, run) == 0
-    assert max(line["step"] for line in metrics(prefix)) == 12
-    assert os.readlink(f"{prefix}_best.pt") == "m_step_8.pt"
-    rates = {line["step"]: line["learning_rate"] for line in metrics(prefix) if line["part"] == "valid"}
-    assert rates[10] == rates[2], "a higher NLL after the warm-up is no plateau"
 
 
 def test_word_vectors_are_where_training_starts(data, tmp_path):
@@ -521,26 +431,6 @@ def test_features_of_the_same_size_are_not_taken_for_others(data, tmp_path, caps
     np.savez(f"{own}.train.npz", **arrays)
     assert train(own, prefix, f"{SAMPLED} -resume", run="-train_steps 4") == 2
     assert f"-data {own}: not the training questions that the run began with" in capsys.readouterr().err
-
-
-def test_a_run_is_replaced_only_if_that_is_asked_for(data, tmp_path, capsys):
-    prefix, whole = str(tmp_path / "m"), str(tmp_path / "whole")
-    assert (
-        train(data, prefix, f"{SAMPLED} -seed 9", run=RUN.replace("-train_steps 30", "-train_steps 33")) == 0
-    )
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    assert train(data, prefix) == 2
-    said = capsys.readouterr().err
-    assert f"{prefix}_step_33.pt exists; use -resume to go on with its run, -overwrite to replace it" in said
-    assert train(data, prefix, f"{SAMPLED} -overwrite -resume") == 2
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert train(data, prefix, f"{SAMPLED} -overwrite") == 0
-    assert train(data, whole) == 0
-    assert same(content(whole), content(prefix)) == []
-    assert metrics(whole) == metrics(prefix)
-    assert checkpoint.load(f"{prefix}_step_30.pt")["training"]["began"] == 2
-    steps = [sorted(saving.checkpoints_of(name)) for name in (whole, prefix)]
-    assert steps[0] == steps[1]
 
 
 def test_the_run_that_began_last_is_resumed_whatever_the_clock_said(data, tmp_path, capsys):
