@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 # The one release that works with current torch; pyproject.toml has the reason for --no-deps.
 OPENNMT := OpenNMT-py==2.3.0
 
-.PHONY: demo demo-full test test-quick coverage test-slow test-faults fuzz lint bench bench-full docs audit dist clean install
+.PHONY: demo demo-full test test-quick coverage test-slow test-faults fuzz lint bench bench-full docs options audit dist clean install
 
 demo: $(INSTALLED)          ## train and translate on the toy corpus, in minutes
 	$(RUN) tools/demo.py

@@ -5,9 +5,10 @@ posterior q(z), the log-likelihood l_i of the gold word under every alignment, a
 exact posterior p(z | x, y), proportional to p_i exp(l_i).
 """
 
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -53,7 +54,7 @@ class Reading(Inference):
 class ReadingModel(Protocol):
     """A trained model that can read sentence pairs, as analyses use it."""
 
-    model_opt: Any  # options that it was trained with
+    model_opt: Namespace  # options that it was trained with
 
     @property
     def kinds(self) -> list[str]:

@@ -169,6 +169,11 @@ def setting(default: Any = MISSING, **metadata: Any) -> Any:
     return dataclasses.field(default=default, metadata=meta)
 
 
+def like(kind: type[Settings], field: str, default: Any) -> Any:
+    """A field of another class with another default."""
+    return setting(default, **vars(option(kind, field).meta))
+
+
 @dataclass(frozen=True)
 class Option:
     """A field as an option.

@@ -90,6 +90,50 @@ def test_the_options_page_in_the_repository_is_up_to_date(options):
     assert (ROOT / "docs/options.md").read_text("utf-8") == options.page(), "run make options"
 
 
+def test_a_new_option_is_one_field(options, tmp_path, monkeypatch):
+    """The field is enough for the command line, a file, the check, its condition and the documentation."""
+    from dataclasses import dataclass
+
+    import onmt.opts
+
+    from onmt_varattn.errors import UserError
+    from onmt_varattn.nmt import plugin
+    from onmt_varattn.nmt.settings import TrainSettings
+    from onmt_varattn.training.settings import check_attention, fill_attention
+    from onmt_varattn.utils.cli import Parser
+    from onmt_varattn.utils.settings import add_to, from_options, setting
+
+    plugin.register()
+
+    @dataclass(kw_only=True)
+    class Extended(TrainSettings):
+        title = "Training latent attention"
+        prior_bonus: float | None = setting(
+            None, help="A bonus. Default: 2.", above=0, applies=lambda it: it.has_posterior, usual=2.0
+        )
+
+    def settings(words):
+        parser = Parser()
+        onmt.opts.train_opts(parser)
+        add_to(parser, Extended)
+        found = from_options(Extended, parser.parse_args(["-data", "x", "-src_vocab", "y", *words.split()]))
+        fill_attention(found)
+        check_attention(found)
+        return found
+
+    assert settings("-attention variational").prior_bonus == 2
+    assert settings("-attention soft").prior_bonus is None
+    (tmp_path / "c.yaml").write_text("attention: variational\nprior_bonus: 3\n")
+    assert settings(f"-config {tmp_path}/c.yaml").prior_bonus == 3
+    with pytest.raises(UserError, match=r"-prior_bonus -1\.0 must be above 0"):
+        settings("-attention variational -prior_bonus -1")
+    with pytest.raises(UserError, match="-prior_bonus does not go with -attention soft; leave it out"):
+        settings("-attention soft -prior_bonus 3")
+    parser = Parser(description="Train.")
+    add_to(parser, Extended)
+    assert "| `-prior_bonus` | 2 |  | A bonus. Default: 2. |" in list(options._command("onmt_train", parser))
+
+
 def test_every_table_row_on_the_options_page_has_four_cells(options):
     rows = [line for line in options.options_text().splitlines() if line.startswith("|")]
     assert len(rows) > 250

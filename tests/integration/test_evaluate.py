@@ -231,7 +231,7 @@ def test_all_models_are_looked_at_before_the_first_is_scored(model, text, tmp_pa
         ("a\n\n", "a\nb\n", "", "src, line 2: blank"),
         ("a\n", "a\n", "-kmax 3 -1", "-kmax -1 must not be negative"),
         ("a\n", "a\n", "-samples 1", "-samples 1 must be at least 2"),
-        ("a\n", "a\n", "-seed -3", "-seed -3 must not be negative"),
+        ("a\n", "a\n", "-seed -3", "-seed -3 must be at least 0"),
         ("a\n", "a\n", "-json {0}/src", "-json {0}/src is -src and would be written over"),
         ("a\n", "a\n", "-json {0}", "{0}: cannot be written: it is a directory"),
         ("a\n", "a\n", "-beam 0", "-beam 0 must be at least 1"),

@@ -61,6 +61,13 @@ def test_a_typo_is_named_first_and_without_importing_torch(command):
     assert done.stderr.count("\n") == 1
 
 
+def test_opennmt_is_imported_without_its_future_warnings():
+    program = "import onmt_varattn.nmt.plugin as plugin; plugin.register()"
+    done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "FutureWarning" not in done.stderr
+
+
 def test_the_names_that_are_known_before_opennmt_is_imported_are_those_of_the_parsers():
     parsers = {
         "train": train_parser(),

@@ -4,11 +4,13 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.nmt.corpora.prepare import Archive, Corpus, Text, prepare, prepare_opts
+from onmt_varattn.nmt.corpora.prepare import Archive, Corpus, PrepareSettings, Text, prepare
 from onmt_varattn.nmt.data.preprocessing import preprocess
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
+from onmt_varattn.utils.settings import like, setting
 
 TEST_SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
@@ -30,26 +32,25 @@ IWSLT14 = Corpus(
     ),
     held_out=23,
     lowercase=True,
-    merges=14000,
     pairs={"train": 160_239, "valid": 7_283, "test": 6_750},
 )
 
 
-def prepare_iwslt14_parser() -> Parser:
-    """All options of prepare_iwslt14."""
-    parser = Parser(
-        description="Download IWSLT14 German-English, tokenize, clean, split and encode it for onmt_train."
+@dataclass(kw_only=True)
+class IWSLT14Settings(PrepareSettings):
+    """Settings of onmt_prepare_iwslt14."""
+
+    description = "Download IWSLT14 German-English, tokenize, clean, split and encode it for onmt_train."
+
+    output: str = like(PrepareSettings, "output", f"data/{IWSLT14.name}")
+    merges: int = like(PrepareSettings, "merges", 14000)
+    url: str = setting(IWSLT14.archives["talks"].url, help="URL of the archive.")
+    archive: str | None = setting(None, help="Path of the archive (de-en.tgz), which is then not downloaded.")
+    sha256: str | None = setting(
+        None,
+        help="Checksum of the archive. None is published: without one, that of the first archive is recorded "
+        "in the output directory, and later ones are compared with it.",
     )
-    prepare_opts(parser, IWSLT14)
-    parser.add("-url", "--url", default=IWSLT14.archives["talks"].url, help="Where the archive is.")
-    parser.add("-archive", "--archive", help="The archive (de-en.tgz) itself, if you have it: no download.")
-    parser.add(
-        "-sha256",
-        "--sha256",
-        help="Checksum the archive must have. None is published: without one, that of the first archive "
-        "seen is recorded in the output directory, and later ones are compared with it.",
-    )
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -59,7 +60,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def prepare_iwslt14(args: Sequence[str] | None = None) -> None:
     """Check what was asked for, and prepare the corpus."""
-    opt = prepare_iwslt14_parser().parse_args(args)
+    opt = parse(IWSLT14Settings, args)
     if opt.archive and not os.path.isfile(opt.archive):
         raise UserError(f"-archive {opt.archive}: there is no such file; leave the option out to download it")
     if opt.sha256 and not re.fullmatch("[0-9a-fA-F]{64}", opt.sha256):

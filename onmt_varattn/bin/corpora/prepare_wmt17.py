@@ -3,11 +3,12 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from onmt_varattn.nmt.corpora.prepare import Archive, Corpus, Text, prepare, prepare_opts
+from onmt_varattn.nmt.corpora.prepare import Archive, Corpus, PrepareSettings, Text, prepare
 from onmt_varattn.nmt.data.preprocessing import preprocess
-from onmt_varattn.utils.cli import Parser, run
+from onmt_varattn.utils.cli import parse, run
+from onmt_varattn.utils.settings import like, setting
 
 # Checksums: SHA-256 as TensorFlow Datasets, MD5 as sacreBLEU publishes them. TensorFlow Datasets has
 # none of WMT17's own dev.tgz; WMT19's holds the same files, and later test sets.
@@ -64,38 +65,25 @@ WMT17 = Corpus(
 )
 
 
-def prepare_wmt17_parser() -> Parser:
-    """All options of prepare_wmt17."""
-    parser = Parser(
-        description="Download WMT17 English-German, tokenize, clean and encode it for onmt_train."
-    )
-    prepare_opts(parser, WMT17)
-    parser.add(
-        "-corpora",
-        "--corpora",
-        nargs="+",
-        choices=list(TRAIN),
-        default=list(TRAIN),
-        help="Training corpora, in this order.",
-    )
-    parser.add(
-        "-valid",
-        "--valid",
+@dataclass(kw_only=True)
+class WMT17Settings(PrepareSettings):
+    """Settings of onmt_prepare_wmt17."""
+
+    description = "Download WMT17 English-German, tokenize, clean and encode it for onmt_train."
+
+    output: str = like(PrepareSettings, "output", f"data/{WMT17.name}")
+    corpora: list[str] = setting(list(TRAIN), choices=list(TRAIN), help="Training corpora, in this order.")
+    valid: str = setting(
+        "newstest2013",
         choices=list(VALID),
-        default="newstest2013",
         help="Validation set. The paper prepares data as Vaswani et al. (2017), who use newstest2013.",
     )
-    parser.add(
-        "-downloads",
-        "--downloads",
-        help="Directory of the archives, by default -output; one that is there is not downloaded.",
+    downloads: str | None = setting(
+        None, help="Directory of the archives; existing ones are not downloaded. Default: -output."
     )
-    parser.add(
-        "-mirror",
-        "--mirror",
-        help="Address of a directory that has all archives under their own names, instead of statmt.org.",
+    mirror: str | None = setting(
+        None, help="URL of a directory that has all archives under their own names, instead of statmt.org."
     )
-    return parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -105,7 +93,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def prepare_wmt17(args: Sequence[str] | None = None) -> None:
     """Prepare the corpora asked for."""
-    opt = prepare_wmt17_parser().parse_args(args)
+    opt = parse(WMT17Settings, args)
     train = tuple(TRAIN[name] for name in opt.corpora)
     corpus = dataclasses.replace(WMT17, train=train, valid=(VALID[opt.valid],))
     needed = dict.fromkeys(text.archive for text in corpus.texts())
@@ -113,7 +101,7 @@ def prepare_wmt17(args: Sequence[str] | None = None) -> None:
     prepare(dataclasses.replace(corpus, archives=archives), opt, preprocess)
 
 
-def _placed(archive: Archive, opt: Any) -> Archive:
+def _placed(archive: Archive, opt: WMT17Settings) -> Archive:
     """An archive where the options say it is."""
     name = os.path.basename(archive.url)
     return dataclasses.replace(

@@ -15,9 +15,10 @@ from onmt_varattn.nmt.corpora.cleaning import Cleaning, Pair, Tokenizer, tokeniz
 from onmt_varattn.nmt.corpora.download import fetch
 from onmt_varattn.nmt.corpora.reading import FORMS, corpus_lines
 from onmt_varattn.nmt.corpora.unpack import unpack
-from onmt_varattn.utils.cli import Parser, logger
+from onmt_varattn.utils.cli import logger
 from onmt_varattn.utils.files import atomic_write, check_writable
 from onmt_varattn.utils.progress import progress
+from onmt_varattn.utils.settings import Settings, setting
 from onmt_varattn.utils.stages import Stages
 
 SPLITS = ("train", "valid", "test")
@@ -62,7 +63,6 @@ class Corpus:
         held_out: if not 0, each pair of the cleaned training text whose number this divides is
             validation text.
         lowercase: whether case is lost.
-        merges: of byte pair encoding.
         pairs: in each split, as others have counted them.
     """
 
@@ -75,7 +75,6 @@ class Corpus:
     test: tuple[Text, ...]
     held_out: int = 0
     lowercase: bool = False
-    merges: int = 32000
     pairs: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def texts(self) -> tuple[Text, ...]:
@@ -83,57 +82,41 @@ class Corpus:
         return self.train + self.valid + self.test
 
 
-def prepare_opts(parser: Parser, corpus: Corpus) -> None:
-    """The options that all corpora have."""
-    parser.add(
-        "-output",
-        "--output",
-        default=f"data/{corpus.name}",
-        help="Directory for everything; onmt_train reads data.yaml there. A run that was stopped goes on "
-        "where it was.",
+@dataclasses.dataclass(kw_only=True)
+class PrepareSettings(Settings):
+    """Settings that all corpora have."""
+
+    output: str = setting(
+        help="Directory for everything; onmt_train reads data.yaml there. A run that was stopped continues "
+        "where it was."
     )
-    parser.add(
-        "-merges",
-        "--merges",
-        type=int,
-        default=corpus.merges,
+    merges: int = setting(
+        32000,
         help="Merges of byte pair encoding, learned from both sides of the training text together.",
+        at_least=1,
     )
-    parser.add(
-        "-share_vocab",
-        "--share_vocab",
-        action="store_true",
-        help="One vocabulary for both sides; without it, one subword model but two vocabularies.",
+    share_vocab: bool = setting(
+        False, help="One vocabulary for both sides; without it, one subword model but two vocabularies."
     )
-    parser.add(
-        "-max_length",
-        "--max_length",
-        type=int,
-        default=Cleaning.max_length,
-        help="Drop training pairs with more tokens on a side.",
+    max_length: int = setting(
+        Cleaning.max_length, help="Maximum number of tokens per side of a training pair.", at_least=1
     )
-    parser.add(
-        "-max_ratio",
-        "--max_ratio",
-        type=float,
-        default=Cleaning.max_ratio,
-        help="Drop training pairs whose longer side has more tokens than this many times the shorter.",
+    max_ratio: float = setting(
+        Cleaning.max_ratio,
+        help="Maximum ratio of the lengths of the two sides of a training pair, in tokens.",
+        at_least=1,
     )
-    parser.add(
-        "-num_threads",
-        "--num_threads",
-        type=int,
-        default=0,
-        help="Worker processes, 0 for one a core; the result is the same for any number.",
+    num_threads: int = setting(
+        0, help="Worker processes, 0: one per core; the result is the same for any number.", at_least=0
     )
 
 
-def prepare(corpus: Corpus, opt: Any, preprocess: Callable[[Sequence[str]], Any]) -> None:
+def prepare(corpus: Corpus, opt: PrepareSettings, preprocess: Callable[[Sequence[str]], Any]) -> None:
     """Do what is not done yet.
 
     Args:
         corpus: what to prepare.
-        opt: options of `prepare_opts`.
+        opt: settings.
         preprocess: `onmt_preprocess`.
     """
     paths = {
@@ -154,10 +137,7 @@ def prepare(corpus: Corpus, opt: Any, preprocess: Callable[[Sequence[str]], Any]
     _report(corpus, opt, counts)
 
 
-def _check(corpus: Corpus, opt: Any, paths: dict[str, str]) -> None:
-    for name, least in {"merges": 1, "max_length": 1, "max_ratio": 1, "num_threads": 0}.items():
-        if getattr(opt, name) < least:
-            raise UserError(f"-{name} {getattr(opt, name)} is less than {least}")
+def _check(corpus: Corpus, opt: PrepareSettings, paths: dict[str, str]) -> None:
     written = {os.path.realpath(path) for split in SPLITS for path in _files(corpus, opt, split)}
     for path in paths.values():
         if os.path.realpath(path) in written:
@@ -165,7 +145,7 @@ def _check(corpus: Corpus, opt: Any, paths: dict[str, str]) -> None:
     check_writable(os.path.join(opt.output, "stages.json"))
 
 
-def _files(corpus: Corpus, opt: Any, split: str) -> list[str]:
+def _files(corpus: Corpus, opt: PrepareSettings, split: str) -> list[str]:
     """The tokenised text of a split."""
     return [os.path.join(opt.output, f"{split}.{language}") for language in (corpus.src, corpus.tgt)]
 
@@ -189,7 +169,7 @@ def _unpack(stages: Stages, corpus: Corpus, name: str, path: str, output: str) -
     stages.run(f"files of {path}", [path], files, {}, lambda: unpack(path, members, directory))
 
 
-def _tokenize(stages: Stages, corpus: Corpus, opt: Any, split: str) -> dict[str, int]:
+def _tokenize(stages: Stages, corpus: Corpus, opt: PrepareSettings, split: str) -> dict[str, int]:
     """The text of a split, and of what is held out of it; the pairs in each."""
     splits = ["train", "valid"] if split == "train" and corpus.held_out else [split]
     outputs = [_files(corpus, opt, name) for name in splits]
@@ -217,7 +197,7 @@ def _tokenize(stages: Stages, corpus: Corpus, opt: Any, split: str) -> dict[str,
     return dict(zip(splits, found["written"], strict=True))
 
 
-def _original(opt: Any, member: str) -> str:
+def _original(opt: PrepareSettings, member: str) -> str:
     return os.path.join(opt.output, "original", member)
 
 
@@ -267,7 +247,9 @@ def _count(src: str, tgt: str, form: Callable[[Iterator[str]], Iterator[str]]) -
     return counts[0]
 
 
-def _encode(stages: Stages, corpus: Corpus, opt: Any, preprocess: Callable[[Sequence[str]], Any]) -> None:
+def _encode(
+    stages: Stages, corpus: Corpus, opt: PrepareSettings, preprocess: Callable[[Sequence[str]], Any]
+) -> None:
     """Subwords and vocabularies, by `onmt_preprocess`."""
     texts = {split: _files(corpus, opt, split) for split in SPLITS}
     data = os.path.join(opt.output, "data")
@@ -291,7 +273,7 @@ def _encode(stages: Stages, corpus: Corpus, opt: Any, preprocess: Callable[[Sequ
     )
 
 
-def _report(corpus: Corpus, opt: Any, counts: dict[str, int]) -> None:
+def _report(corpus: Corpus, opt: PrepareSettings, counts: dict[str, int]) -> None:
     for split, count in counts.items():
         with open(os.path.join(opt.output, f"data.{split}.src"), "rb") as file:
             kept = sum(1 for _ in file)

@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 import os
+from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ SAMPLE = 1000  # lines of a file that are compared with the vocabularies
 Corpora = dict[str, dict[str, Any]]
 
 
-def check_data(opt: Any, reads_vocabularies: bool = True) -> None:
+def check_data(opt: Namespace, reads_vocabularies: bool = True) -> None:
     """Refuse a `-data` that OpenNMT-py would stumble over, or misunderstand.
 
     Args:
@@ -110,7 +111,7 @@ def check_corpora(corpora: Corpora, skip_empty_level: str = "warning") -> None:
         _report_blank(name, paths, sorted(set().union(*blank[:2])), counts[0], skip_empty_level)
 
 
-def steps_per_pass(opt: Any) -> int:
+def steps_per_pass(opt: Namespace) -> int:
     """About how many training steps a pass over all training corpora takes, at least 1.
 
     Args:
@@ -130,14 +131,14 @@ def _count_tokens(path: str) -> int:
         return sum(len(line.split()) for line in file)
 
 
-def count_vocabularies(opt: Any) -> None:
+def count_vocabularies(opt: Namespace) -> None:
     """Write the vocabularies of onmt_build_vocab, by OpenNMT-py."""
     import onmt.bin.build_vocab
 
     onmt.bin.build_vocab.build_vocab_main(opt)
 
 
-def has_validation(opt: Any) -> bool:
+def has_validation(opt: Namespace) -> bool:
     """Whether there is a corpus to validate on."""
     return CorpusName.VALID in (_parse(opt.data) if isinstance(opt.data, str) else opt.data)
 
@@ -181,7 +182,7 @@ def _blank_lines(path: str) -> set[int]:
 _lines = functools.partial(stream_lines, keep_mark=True)  # what training would misread is refused
 
 
-def check_links(opt: Any) -> None:
+def check_links(opt: Namespace) -> None:
     """Refuse alignments that are none, or whose links are outside of their sentence pairs.
 
     Args:
@@ -208,7 +209,7 @@ def check_links(opt: Any) -> None:
                     )
 
 
-def check_vocabularies(opt: Any) -> None:
+def check_vocabularies(opt: Namespace) -> None:
     """Refuse vocabulary files that OpenNMT-py would misread; warn where corpora hardly fit them.
 
     Args:

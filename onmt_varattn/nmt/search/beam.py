@@ -6,7 +6,7 @@
 so that a translation much shorter than its source has to be that much more probable.
 """
 
-from typing import Any
+from argparse import Namespace
 
 from onmt.translate import BeamSearch, GNMTGlobalScorer
 from torch import Tensor
@@ -18,7 +18,7 @@ class EosNormScorer(GNMTGlobalScorer):
     eos_norm = 0.0
 
     @classmethod
-    def from_opt(cls, opt: Any) -> "EosNormScorer":
+    def from_opt(cls, opt: Namespace) -> "EosNormScorer":
         """OpenNMT's constructor."""
         scorer = super().from_opt(opt)
         scorer.eos_norm = getattr(opt, "eos_norm", 0.0)

@@ -18,7 +18,7 @@ class Loaded:
 
     fields: dict[str, Any]
     model: nn.Module
-    model_opt: Any
+    model_opt: Namespace
 
     @classmethod
     def from_opt(cls, opt: Namespace) -> "Loaded":

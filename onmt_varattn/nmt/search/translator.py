@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,13 +55,15 @@ class Translator(Tallying, onmt.translate.translator.Translator):
     """
 
     processing: TextProcessing | None = None
-    model_opt: Any = None
+    model_opt: Namespace | None = None
     progress: Progress | None = None
     aligns: bool = False
     keeps_attention: bool = False
 
     @classmethod
-    def from_opt(cls, model: Any, fields: Any, opt: Any, model_opt: Any, **kwargs: Any) -> "Translator":
+    def from_opt(
+        cls, model: Any, fields: Any, opt: Namespace, model_opt: Namespace, **kwargs: Any
+    ) -> "Translator":
         """OpenNMT's constructor."""
         aligns = kwargs.pop("report_align", False)
         if aligns and not model.decoder.attentional:
@@ -239,7 +242,12 @@ class Nowhere:
 
 
 def searcher(
-    model: Any, fields: dict[str, Any], opt: Any, model_opt: Any, report_align: bool = False, **kwargs: Any
+    model: Any,
+    fields: dict[str, Any],
+    opt: Namespace,
+    model_opt: Namespace,
+    report_align: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """What searches for translations with a model that is loaded; a language model goes on with its lines.
 

@@ -1,6 +1,7 @@
 """Contents of requests: all checks that need no model."""
 
 import math
+from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,7 @@ def check_translation(data: Any, limits: Limits) -> Translation:
     return Translation(given[0] if given else DEFAULT_MODEL, data)
 
 
-def cost(request: Translation, opt: Any, heads: int = 0) -> int:
+def cost(request: Translation, opt: Namespace, heads: int = 0) -> int:
     """Upper bound on the cost of a translation: characters x beam size x max_length.
 
     Time is proportional to it, and so is memory: a search stores values per source position and hypothesis,
@@ -86,7 +87,7 @@ def cost(request: Translation, opt: Any, heads: int = 0) -> int:
     return math.ceil(search + heads * pairs / PAIRS_PER_UNIT)
 
 
-def check_cost(request: Translation, opt: Any, most: int, heads: int = 0) -> None:
+def check_cost(request: Translation, opt: Namespace, most: int, heads: int = 0) -> None:
     """Refuse a translation whose `cost` may be more than `most`."""
     if (found := cost(request, opt, heads)) > most:
         raise RequestError(

@@ -1,5 +1,6 @@
 """OpenNMT's optimiser with a learning rate that follows validation; steps that are not finite are skipped."""
 
+from argparse import Namespace
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ class PlateauOptimizer(Optimizer):
         self.plateau = Plateau(0, 1.0)
 
     @classmethod
-    def from_opt(cls, model: Any, opt: Any, checkpoint: dict[str, Any] | None = None) -> "PlateauOptimizer":
+    def from_opt(
+        cls, model: Any, opt: Namespace, checkpoint: dict[str, Any] | None = None
+    ) -> "PlateauOptimizer":
         """OpenNMT's constructor."""
         optimizer = super().from_opt(model, opt, checkpoint)
         plateau = optimizer.plateau  # its state may be from the checkpoint

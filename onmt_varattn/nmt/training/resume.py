@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from argparse import Namespace
 from collections.abc import Collection
 from typing import Any
 
@@ -17,12 +18,12 @@ from onmt_varattn.training.processes import World
 from onmt_varattn.training.settings import refuse_changes
 
 
-def is_spokesman(opt: Any, world: World) -> bool:
+def is_spokesman(opt: Namespace, world: World) -> bool:
     """Whether this process prints messages to the user; a launcher leaves them to its first process."""
     return world.first and world.size == opt.world_size
 
 
-def find_checkpoint(opt: Any, world: World) -> bool:
+def find_checkpoint(opt: Namespace, world: World) -> bool:
     """Set -train_from to the newest valid checkpoint of the run, the same in all processes.
 
     Returns:
@@ -46,7 +47,9 @@ def find_checkpoint(opt: Any, world: World) -> bool:
     return bool(step)
 
 
-def keep_chosen(opt: Any, saved: dict[str, Any], given: Collection[str], filled: Collection[str]) -> set[str]:
+def keep_chosen(
+    opt: Namespace, saved: dict[str, Any], given: Collection[str], filled: Collection[str]
+) -> set[str]:
     """Set options that were not given to the values with which the run began.
 
     The options in a checkpoint are those of the model that the run began from (`-train_from`), so values that
@@ -99,7 +102,7 @@ OPTIMISER = frozenset(
 _DROPOUT = {"dropout", "attention_dropout", "dropout_steps"}  # part of the model
 
 
-def check_same(opt: Any, saved: dict[str, Any], path: str, speak: bool = True) -> None:
+def check_same(opt: Namespace, saved: dict[str, Any], path: str, speak: bool = True) -> None:
     """Refuse to resume a run with other options for model or optimiser; print other changes.
 
     Args:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import random
 import re
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ from onmt_varattn.utils.cli import start_logging
 from onmt_varattn.utils.settings import from_options
 
 
-def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = None) -> None:
+def train(opt: Namespace, world: World | None = None, filled: dict[str, Any] | None = None) -> None:
     """Train a model as the options say; OpenNMT's function of this name.
 
     Args:
@@ -72,14 +73,14 @@ def train(opt: Any, world: World | None = None, filled: dict[str, Any] | None = 
         run(opt, world, names)
 
 
-def run(opt: Any, world: World, filled: Sequence[str] = ()) -> None:
+def run(opt: Namespace, world: World, filled: Sequence[str] = ()) -> None:
     """The run itself, in one process; `filled` are the names of options that were not given."""
     if opt.single_pass and opt.train_steps:
         logger.warning("-single_pass: all corpora are read once, whatever -train_steps says.")
     build(opt, world, *prepare(opt, world), filled).train()
 
 
-def prepare(opt: Any, world: World) -> tuple[dict[str, Any] | None, dict[str, Any], Any]:
+def prepare(opt: Namespace, world: World) -> tuple[dict[str, Any] | None, dict[str, Any], Any]:
     """Checkpoint, fields and transforms; in turn where that writes a file of embeddings."""
     writes = opt.src_embeddings or opt.tgt_embeddings or opt.both_embeddings
     turns = range(world.size) if writes else [world.rank]
@@ -92,7 +93,7 @@ def prepare(opt: Any, world: World) -> tuple[dict[str, Any] | None, dict[str, An
 
 
 def build(
-    opt: Any,
+    opt: Namespace,
     world: World,
     checkpoint: dict[str, Any] | None,
     fields: dict[str, Any],
@@ -147,7 +148,7 @@ def build(
     return engine
 
 
-def run_settings(opt: Any) -> RunSettings:
+def run_settings(opt: Namespace) -> RunSettings:
     """The settings of the engine."""
     default = f"{opt.save_model}.metrics.jsonl"
     return dataclasses.replace(
@@ -158,7 +159,7 @@ def run_settings(opt: Any) -> RunSettings:
 
 
 def begin_from(
-    scheduled: ScheduledObjective, model: Any, opt: Any, checkpoint: dict[str, Any], steps: int
+    scheduled: ScheduledObjective, model: Any, opt: Namespace, checkpoint: dict[str, Any], steps: int
 ) -> None:
     """Leave out a warm-up that the checkpoint of `-train_from` has had, or say that there will be none.
 
@@ -198,7 +199,7 @@ def begin_from(
         logger.info("No warm-up: %s was trained with %s attention already.", opt.train_from, saved.attention)
 
 
-def take_texts(model_opt: Any, opt: Any, saved: dict[str, Any]) -> None:
+def take_texts(model_opt: Namespace, opt: Namespace, saved: dict[str, Any]) -> None:
     """Have options of free text, most of which name files, be those of this run.
 
     Args:
