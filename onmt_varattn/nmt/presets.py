@@ -1,7 +1,7 @@
-"""Options that nobody gave: defaults with which `-attention` trains, and presets of sizes and schedule.
+"""Values of options that are not given: defaults of `-attention`, and presets of sizes and schedule.
 
-What the command line or `-config` says always wins, a preset comes next, then the defaults of
-`-attention`; models of OpenNMT-py's own without a preset keep OpenNMT-py's defaults.
+The command line and `-config` take precedence, then a preset, then the defaults of `-attention`; models of
+OpenNMT-py's own without a preset keep OpenNMT-py's defaults.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from onmt_varattn.errors import UserError
 
 Options = dict[str, Any]
 
-PATIENCE = 4  # validations without a lower perplexity that end a run
+PATIENCE = 4  # validations without a lower perplexity, after which a run ends
 MOST_PASSES = 100  # over the data, where early stopping ends a run
 PASSES = 30  # over the data, without validation
 LARGE = 500  # sizes from which uniform parameters in +-0.1, the paper's, are not too small
@@ -30,7 +30,7 @@ DEFAULTS: Options = {
     "embedding_dropout": 0.2,
     "keep_checkpoint": 3,
 }
-"""With -attention. Others depend on sizes and data: see `complete`."""
+"""Defaults with -attention. Others depend on sizes and data: see `complete`."""
 
 
 def _sizes(layers: int, embeddings: int, encoder: int, decoder: int) -> Options:
@@ -49,9 +49,9 @@ class Preset:
     """Sizes and schedule in one word.
 
     Attributes:
-        options: what it sets.
-        passes: over the data, at most.
-        attention: True: needs `-attention`; False: does not go with it; None: either.
+        options: values by option.
+        passes: maximum number of passes over the data.
+        attention: True: with `-attention` only; False: without it only; None: either.
     """
 
     options: Options
@@ -111,7 +111,7 @@ PRESETS = {
     ),
 }
 
-_SAME = {  # an option, and another that sets it, too
+_SAME = {  # an option, and another one that sets it as well
     "enc_rnn_size": "rnn_size",
     "dec_rnn_size": "rnn_size",
     "enc_layers": "layers",
@@ -123,24 +123,23 @@ OF_MODEL = frozenset(
     {name for preset in PRESETS.values() for name in preset.options}
     - {"batch_size", "batch_type", "normalization", "keep_checkpoint"}
 )
-"""What a checkpoint decides where a run goes on from one (`-train_from`)."""
+"""Options that a checkpoint sets for a run that starts from it (`-train_from`)."""
 
 _RATES = ("decay_on_plateau", "start_decay_steps", "decay_steps", "decay_method")
 _ADAMS = ("adam", "fusedadam")
 
 
 def complete(opt: argparse.Namespace, given: Collection[str], pass_steps: Any, validates: bool) -> Options:
-    """Fill in what nobody gave.
+    """Fill in options that are not given.
 
     Args:
         opt: all options, changed in place.
-        given: the names of those that the command line or a configuration file gave.
-        pass_steps: tells the number of steps of a pass over the training data, once sizes of batches are
-            known.
-        validates: there is validation data.
+        given: names of the options given on the command line or in a configuration file.
+        pass_steps: function of the options that returns the number of steps per pass over the training data.
+        validates: whether there is validation data.
 
     Returns:
-        What was filled in.
+        The values that were filled in, by option.
 
     Raises:
         UserError: the preset does not go with the other options.
@@ -165,9 +164,9 @@ def complete(opt: argparse.Namespace, given: Collection[str], pass_steps: Any, v
         if name == "embedding_dropout":
             if not opt.attention:
                 continue  # the embeddings are OpenNMT-py's own
-            value = min(value, *opt.dropout)  # who wants less of the one hardly wants more of the other
+            value = min(value, *opt.dropout)  # a lower -dropout lowers this one as well
         if name == "learning_rate" and opt.optim not in _ADAMS:
-            continue  # another optimiser that was given has a rate of its own
+            continue  # the rate is Adam's
         fill(name, value)
     if "param_init" not in filled and opt.attention:
         fill("param_init", 0.1 if _smallest(opt) >= LARGE else 0.0)
@@ -183,7 +182,7 @@ def _fill_schedule(
     per_pass: int,
     validates: bool,
 ) -> None:
-    """When to validate, to save, to lower the rate and to stop."""
+    """Fill in the intervals of validation and checkpoints, the decay of the learning rate, and the end."""
     fewest, most = VALID_STEPS
     every = min(max(per_pass // 2, fewest), most)
     if validates:
@@ -192,7 +191,7 @@ def _fill_schedule(
             fill("decay_on_plateau", 1)
     fill("save_checkpoint_steps", opt.valid_steps if validates else every)
     if "train_steps" in given or opt.single_pass:
-        return  # an end that was given is the end
+        return
     if validates:
         fill("early_stopping", PATIENCE)
         if opt.early_stopping:
@@ -203,7 +202,7 @@ def _fill_schedule(
 
 
 def _smallest(opt: argparse.Namespace) -> int:
-    """The smallest size that parameters are made for."""
+    """The smallest size of hidden states and embeddings."""
     sizes = [
         opt.rnn_size if opt.rnn_size > 0 else min(opt.enc_rnn_size, opt.dec_rnn_size),
         opt.word_vec_size if opt.word_vec_size > 0 else min(opt.src_word_vec_size, opt.tgt_word_vec_size),
@@ -212,7 +211,7 @@ def _smallest(opt: argparse.Namespace) -> int:
 
 
 def given_options(parser: argparse.ArgumentParser, args: Any) -> set[str]:
-    """The names of the options that the command line or a configuration file gives."""
+    """Names of the options given on the command line or in a configuration file."""
     defaults = [(action, action.default) for action in parser._actions]
     for action, _ in defaults:
         action.default = argparse.SUPPRESS

@@ -39,7 +39,7 @@ class Parser(configargparse.ArgumentParser):
 
     Args:
         siblings: parsers of other commands. A YAML file may serve several commands, so a key
-            from `-config` that a sibling knows is passed over; anything else is refused.
+            from `-config` of a sibling is ignored; any other unknown key is refused.
         kwargs: as for `argparse.ArgumentParser`.
     """
 

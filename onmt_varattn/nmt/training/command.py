@@ -62,14 +62,14 @@ def train(args: Sequence[str] | None = None) -> None:
 
 
 class Chosen(NamedTuple):
-    """Which options were given, and what others were filled in with."""
+    """Names of the options that were given, and the values filled in for others."""
 
     given: set[str]
     filled: dict[str, Any]
 
 
 def choose(opt: Namespace, given: set[str]) -> Chosen:
-    """Fill in options that nobody gave, so that training with -attention, or a preset, works as it is."""
+    """Fill in options that are not given: the defaults of -attention, or of a preset."""
     if not (opt.attention or opt.preset):
         return Chosen(given, {})
     check_data(opt)
@@ -123,7 +123,7 @@ def check(opt: Namespace, world: Any, chosen: Chosen, read: bool = True) -> None
 
 
 def begun_from(opt: Namespace) -> Namespace:
-    """The options of a run, with what it took from the checkpoint of `-train_from` when it began."""
+    """The options of a run, with those that it took from the checkpoint of `-train_from` at its start."""
     from onmt_varattn.nmt.model import checkpoint
 
     begun = copy.deepcopy(opt)
@@ -133,13 +133,13 @@ def begun_from(opt: Namespace) -> Namespace:
 
 
 def count_on(opt: Namespace, optim: Any, filled: dict[str, Any]) -> None:
-    """Have a number of steps that nobody gave be on top of those that a checkpoint has."""
+    """Add the steps of the checkpoint to a number of steps that is not given."""
     if "train_steps" in filled and isinstance(optim, dict) and opt.reset_optim != "all":
         opt.train_steps = filled["train_steps"] = opt.train_steps + optim["training_step"] - 1
 
 
 def check_steps(opt: Namespace, optim: Any) -> None:
-    """Refuse to go on with a checkpoint that is there already; OpenNMT would train one step more."""
+    """Refuse a checkpoint that has all steps already; OpenNMT would train one step more."""
     if isinstance(optim, dict) and opt.reset_optim != "all" and 0 < opt.train_steps < optim["training_step"]:
         done = optim["training_step"] - 1
         raise UserError(
@@ -148,7 +148,7 @@ def check_steps(opt: Namespace, optim: Any) -> None:
 
 
 def check_alignments(opt: Namespace) -> None:
-    """See that corpora have alignments where the posterior is made of them."""
+    """Check that all corpora have alignments where the posterior is made from them."""
     if opt.posterior != "external":
         return
     for name, corpus in (yaml.safe_load(opt.data) or {}).items():
@@ -160,7 +160,7 @@ def check_alignments(opt: Namespace) -> None:
 
 
 def keep_text_processing(opt: Namespace) -> None:
-    """Put the text processing itself where its file's name was: the checkpoint keeps options."""
+    """Replace the file name of the text processing by its content, which the checkpoint keeps."""
     if opt.text_processing:
         from onmt_varattn.nmt.text.processing import TextProcessing
 

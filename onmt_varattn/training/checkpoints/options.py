@@ -1,7 +1,7 @@
-"""Options out of a file: the types and choices of the command line, and never the name of a file.
+"""Options from a checkpoint, checked against the types and choices of the command line.
 
 An option is a flag, a number, one of a few words, or a list of these. Options of free text, most of
-which name files, are left out: what a program reads and writes is for its own command line to say.
+which are file names, are left out: the files of a program are set by its own command line only.
 """
 
 import argparse
@@ -14,12 +14,12 @@ from onmt_varattn.utils.settings import CountOr
 
 
 def typed(values: Any, parser: argparse.ArgumentParser, words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The options of a checkpoint that a parser knows, each of the parser's type; others are left out.
+    """The options of a checkpoint that a parser has, each of the parser's type; others are left out.
 
     Args:
-        values: options by name, out of a file.
-        parser: knows types and choices.
-        words: choices of options that the parser takes any text for.
+        values: options by name, from a file.
+        parser: parser with types and choices.
+        words: choices of options for which the parser takes any text.
 
     Raises:
         BrokenError: an option has a value that the command line would not take.
