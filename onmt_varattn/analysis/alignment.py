@@ -1,11 +1,10 @@
-"""Hard alignments out of attention, and how far they are from gold ones.
+"""Word alignments from attention, and their error rate.
 
 With A the links found, S the sure and P the possible gold links (S within P):
 
     precision = |A n P| / |A|,  recall = |A n S| / |S|,  AER = 1 - (|A n S| + |A n P|) / (|A| + |S|)
 
-Where there is nothing to count (no link found, no sure one to find) nothing is wrong: precision and
-recall are 1 and AER is 0.
+Without links (none found, or none sure) precision and recall are 1 and AER is 0.
 """
 
 import re
@@ -39,11 +38,11 @@ def argmax_links(probs: Tensor, null: bool = False) -> Links:
 
 
 def threshold_links(probs: Tensor, threshold: float, null: bool = False) -> Links:
-    """All links that are at least this probable.
+    """All links with at least a given probability.
 
     Args:
         probs: T x S, or T x (S + 1) with NULL.
-        threshold: least probability.
+        threshold: smallest probability of a link.
         null: the last column is NULL, and has no links.
     """
     likely = probs[:, : probs.size(1) - null] >= threshold
@@ -57,7 +56,7 @@ def pharaoh(links: Links) -> str:
 
 @dataclass(frozen=True)
 class Gold:
-    """What a person found: links that must be there, and those that may (the sure ones among them)."""
+    """Gold links: sure links, and possible links, which include the sure ones."""
 
     sure: Links
     possible: Links
@@ -71,7 +70,7 @@ def parse_pharaoh(line: str, place: str) -> Links:
         place: file and line, for the message.
 
     Raises:
-        UserError: it is not such a line.
+        UserError: the line has another format.
     """
     return frozenset((i, j) for i, _, j in _parse(line, "-", place, "Pharaoh format (0-0 1-2 ...)"))
 
@@ -85,7 +84,7 @@ def parse_gold(line: str, place: str, base: int = 0) -> Gold:
         base: the number of the first word in this file, 0 or 1.
 
     Raises:
-        UserError: it is not such a line.
+        UserError: the line has another format.
     """
     found = _parse(line, "-?p", place, "Pharaoh format (0-0 1-2, possible links as 1?2 or 1p2)")
     for i, mark, j in found:
@@ -104,7 +103,7 @@ def _parse(line: str, marks: str, place: str, expected: str) -> list[tuple[int, 
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Counts over a corpus."""
+    """Counts of links over a corpus."""
 
     found: int
     sure: int
@@ -113,12 +112,12 @@ class AlignmentScore:
 
     @property
     def precision(self) -> float:
-        """How many of the links found are possible."""
+        """Share of the links found that are possible."""
         return self.hit_possible / self.found if self.found else 1.0
 
     @property
     def recall(self) -> float:
-        """How many of the sure links are found."""
+        """Share of the sure links that are found."""
         return self.hit_sure / self.sure if self.sure else 1.0
 
     @property
@@ -129,7 +128,7 @@ class AlignmentScore:
 
 
 def score_alignments(pairs: Iterable[tuple[Links, Links | Gold]]) -> AlignmentScore:
-    """Score (found, gold) pairs; gold links without distinction are all sure."""
+    """Score pairs of found and gold links; gold links without `Gold` are all sure."""
     found = sure = hit_sure = hit_possible = 0
     for links, given in pairs:
         gold = given if isinstance(given, Gold) else Gold(given, given)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 SHADES = " ░▒▓█"
-NULL = "NULL"  # label of the position of words that come from nowhere
+NULL = "NULL"  # label of the position of words without a source word
 
 
 @dataclass(frozen=True)
 class Attention:
-    """p(z_j = i): which source word each target word comes from.
+    """Distributions p(z_j = i) over the source words for each target word.
 
     Attributes:
         source: S words.
@@ -34,7 +34,7 @@ class Attention:
     def text(self) -> str:
         """A block of text: one row per target word, one shaded column per source word.
 
-        The column of a source word carries its number; the words stand below by number.
+        Columns are numbered; the source words are listed below by number.
         """
         width = max(map(len, self.target), default=0)
         numbers = [str(i % 100) for i in range(1, len(self.source) + 1)]
@@ -51,13 +51,13 @@ class Attention:
 def by_words(
     probs: Tensor, source_words: Sequence[int], target_words: Sequence[int], null: bool = False
 ) -> Tensor:
-    """Attention between tokens (T x S) to attention between words.
+    """Attention between words from attention between tokens (T x S).
 
-    A source word has the weight of all its tokens, a target word the mean of its tokens' rows.
+    Columns of a source word are summed, rows of a target word averaged.
 
     Args:
         probs: T x S, or T x (S + 1) with NULL.
-        source_words: which word, from 0, each source token belongs to.
+        source_words: index of the word of each source token.
         target_words: likewise for the target.
         null: the last column is NULL: a word of its own, the last one.
     """

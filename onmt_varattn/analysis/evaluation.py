@@ -1,4 +1,4 @@
-"""How well a model predicts given translations, under every way of using its attention.
+"""Likelihood of given translations under each test-time mixture of alignments.
 
 With l_i the log-likelihood of a gold word under alignment i, p the prior and q the posterior:
 
@@ -8,9 +8,9 @@ With l_i the log-likelihood of a gold word under alignment i, p the prior and q 
     samples   log 1/K sum_k exp(l_k) with z_k ~ p: relaxed attention, whose z are mixtures of positions
     ELBO      E_q[l] - KL(q, p)
 
-The logarithm of a mean of draws is on average below that of the expectation (Jensen), by about half
-of its variance. So the perplexity by samples is too high rather than too low, the less the more
-draws there are; its standard error tells of the draws' noise, not of that.
+The logarithm of a mean of samples is on average below that of the expectation (Jensen), by about half
+of its variance. So the perplexity by samples is biased upwards, less with more samples; its standard
+error is that of the sampling noise, without this bias.
 """
 
 import math
@@ -26,22 +26,22 @@ from onmt_varattn.latent import OBJECTIVES, KMax, Samples, SoftContext
 from onmt_varattn.latent.positions import mutual_information, uniform_entropy
 
 PREFIXES = {"prior": "prior", "posterior": "posterior", "exact": "exact_posterior"}
-"""Distributions over alignments, and what names of their numbers begin with."""
+"""Distributions over alignments, and the prefixes of the names of their values."""
 
-MOST_NATS = 100.0  # a mean beyond is a broken model's, and exp of it soon beyond floating point
+MOST_NATS = 100.0  # largest mean that is exponentiated; only a broken model is beyond it
 
 
 @dataclass
 class Measures:
-    """Numbers of some target positions: R each, or their sum. A name that a model does not have is absent."""
+    """Values of R target positions, or their sums; values that a model does not have are absent."""
 
-    log_likelihood: dict[str, Any]  # by way of testing: "exact", "kmax1", ..., "soft", "samples"
+    log_likelihood: dict[str, Any]  # by test-time mixture: "exact", "kmax1", ..., "soft", "samples"
     others: dict[str, Any]  # "correct", "elbo", "kl", "prior_entropy", "posterior_entropy", ...
     variance: dict[str, Any] = field(default_factory=dict)  # of those that are estimates: "samples", "elbo"
 
 
 def decoding_options(way: str, samples: int) -> dict[str, Any]:
-    """The options of onmt_translate that decode in this way of testing."""
+    """The options of onmt_translate for a test-time mixture."""
     if way == "samples":
         return {"attention_samples": samples}
     return {"test_attention": way} if way in ("exact", "soft") else {"kmax": int(way.removeprefix("kmax"))}
@@ -49,13 +49,13 @@ def decoding_options(way: str, samples: int) -> dict[str, Any]:
 
 @torch.no_grad()
 def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples: int = 10) -> Measures:
-    """All that is to be known of a batch.
+    """All values of a batch.
 
     Args:
         reading: the batch.
-        attention: the objective that the model was trained with.
-        kmax: K above 0, for K-max.
-        samples: draws a position, at least 2; for relaxed attention.
+        attention: objective that the model was trained with.
+        kmax: values of K, above 0, for K-max.
+        samples: samples per position, at least 2, for relaxed attention.
     """
     mean, natural = reading.mixture(SoftContext()), OBJECTIVES[attention].natural
     found = _sampled(reading, samples) if natural == "samples" else _enumerated(reading, kmax)
@@ -72,7 +72,7 @@ def measure(reading: Reading, attention: str, kmax: Sequence[int] = (), samples:
 
 
 def _enumerated(reading: Reading, kmax: Sequence[int]) -> Measures:
-    """By looking at every alignment, once."""
+    """Values by enumeration of all alignments."""
     p, q = reading.prior, reading.posterior
     l = reading.enumerated.log_likelihood  # R x S
     likelihood = {"exact": reading.enumerated.log_marginal}
@@ -90,7 +90,7 @@ def _enumerated(reading: Reading, kmax: Sequence[int]) -> Measures:
 
 
 def _sampled(reading: Reading, samples: int) -> Measures:
-    """By draws from distributions over mixtures, with the variance of what comes of them."""
+    """Values by sampling from distributions over mixtures, with their variance."""
     test, positions = Samples(samples, reading.objective.prior), reading.positions
     found = reading.mixture(test)
     # By the delta method: var(log mean) is about var(mean) / mean^2.
@@ -115,7 +115,7 @@ def _add(sums: Measures, batch: Measures) -> None:
 
 
 def _informative(sums: Measures) -> dict[str, Informative]:
-    """What the alignments of each distribution say of the source."""
+    """Informativeness of the alignments of each distribution."""
     others = sums.others
     return {
         kind: Informative(
@@ -128,9 +128,9 @@ def _informative(sums: Measures) -> dict[str, Informative]:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model makes of a text. None where it has no such thing.
+    """Scores of a model on a text; None where the model has no such value.
 
-    Perplexities are by way of testing. Tokens (subwords) and words both count an end of sentence a
+    Perplexities are by test-time mixture. Tokens (subwords) and words both include one end of sentence per
     line. ELBO, KL divergence and entropies are in nats per token, the accuracy is in percent of
     tokens, tested in the natural way. Relative entropy and information are by distribution over
     alignments, as `Informative` has them.
@@ -151,11 +151,11 @@ class Scores:
     exact_posterior_entropy: float | None
     relative_entropy: dict[str, float]
     relative_information: dict[str, float]
-    findings: list[str]  # what is wrong with its alignments, a sentence each
+    findings: list[str]  # sentences about uninformative alignments
 
     @classmethod
     def of(cls, sums: Measures, attention: str, tokens: int, words: int) -> "Scores":
-        """Sums over a text to means."""
+        """Scores from sums over a text."""
         ppl, word_ppl = (
             {way: math.exp(min(-value / count, MOST_NATS)) for way, value in sums.log_likelihood.items()}
             for count in (tokens, words)
@@ -185,7 +185,7 @@ class Scores:
 
     @property
     def finite(self) -> bool:
-        """Whether these are numbers, and not beyond all measure; parameters that are none make none."""
+        """Whether all scores are finite; non-finite parameters give non-finite scores."""
         most = math.exp(MOST_NATS)
         return all(ppl < most for ppl in self.ppl.values()) and all(
             map(math.isfinite, [self.elbo or 0.0, self.prior_entropy])
@@ -195,12 +195,12 @@ class Scores:
 def score(
     readings: Iterable[Reading], attention: str, words: int, kmax: Sequence[int] = (), samples: int = 10
 ) -> Scores:
-    """Score a text that a model reads.
+    """Score a text.
 
     Args:
-        readings: the model's.
-        attention: the objective that it was trained with.
-        words: of the target text, with an end of sentence a line.
+        readings: the text as read by a model.
+        attention: objective that the model was trained with.
+        words: number of words of the target text, with one end of sentence per line.
         kmax: see `measure`.
         samples: likewise.
     """

@@ -1,6 +1,6 @@
-"""A page to look at alignments: everything a model knows of some sentence pairs, in one HTML file.
+"""The explorer: an HTML page with all distributions over alignments of some sentence pairs.
 
-The numbers go into the page as JSON: probabilities in thousandths, log-likelihoods in hundredths,
+The page contains its numbers as JSON: probabilities in thousandths, log-likelihoods in hundredths,
 entropies and the like rounded to three decimals. The page itself is `explorer.html`.
 """
 
@@ -35,11 +35,11 @@ class Pair(NamedTuple):
 
 
 class Explorer:
-    """What the page shows of a model.
+    """Data of the page for a model.
 
     Args:
-        model: trained with -attention.
-        kmax: size of the set of alignments to mark; 0 for none.
+        model: model trained with -attention.
+        kmax: number of alignments to mark per word; 0 for none.
     """
 
     def __init__(self, model: ReadingModel, kmax: int = 5) -> None:
@@ -51,11 +51,11 @@ class Explorer:
 
     @cached_property
     def own(self) -> Mixture:
-        """What the model decodes with."""
+        """The mixture that the model decodes with."""
         return self.model.mixture
 
     def sentences(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The data of each pair, with its number from 0; pairs of like length come together."""
+        """Index and data of each pair; pairs of similar length come together."""
         read = [self.model.sentences(pair.source, pair.target) for pair in pairs]
         for reading in self.model.read(read):
             split = {
@@ -77,7 +77,7 @@ class Explorer:
                 )
 
     def findings(self) -> list[str]:
-        """What is wrong with the alignments of the sentences read so far, a sentence each."""
+        """Sentences about uninformative alignments of the pairs read so far."""
         found = [informative.finding(kind) for kind, informative in self._informative.items()]
         return [finding for finding in found if finding]
 
@@ -107,7 +107,7 @@ class Explorer:
         return f"{before}>{packed}<{after}"
 
     def _values(self, reading: Reading) -> dict[str, Tensor]:
-        """Numbers a target token (R), and numbers a cell (R x S)."""
+        """Values per target token (R) and per cell (R x S)."""
         prior, q = reading.prior, reading.posterior
         values = {"p": prior.probs, "hp": prior.entropy()}
         if "q" in self.kinds:
@@ -131,7 +131,7 @@ class Explorer:
         return f"{self.attention} attention{by} · {pairs} of {names}"
 
     def _figures(self, sentences: Sequence[dict[str, Any]]) -> list[tuple[str, float]]:
-        """Perplexities, and means a token."""
+        """Perplexities, and means per token."""
 
         def mean(values: Sequence[Sequence[float]]) -> float:
             return math.fsum(map(math.fsum, values)) / sum(map(len, values))
@@ -156,7 +156,7 @@ def _ranks(prior: Categorical, k: int) -> Tensor:
 
 
 def _packed(values: dict[str, Tensor], kinds: Sequence[str]) -> dict[str, Any]:
-    """The numbers of one sentence, rounded, as plain lists; those of cells row after row."""
+    """The values of one sentence, rounded, as lists; those of cells row by row."""
 
     def rounded(name: str) -> list[float]:
         # Adding zero turns minus zero into zero.

@@ -1,4 +1,4 @@
-"""Whether alignments say anything, or a model ignores the source and they are read out of noise.
+"""Detects uninformative alignments: those of a model that ignores the source.
 
 With p_j the distribution over the S source words that target word j of a sentence may come from:
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from onmt_varattn.training.health import SAME, UNIFORM
 
-LEAST = 100.0  # nats of summed log S: of five sentences of nine words, as few as can be judged
+LEAST = 100.0  # nats of summed log S, about five sentences of nine words; fewer are not judged
 NAMES = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
 IGNORED = "the model ignores the source, and its alignments carry no information"
 MEANING = {"prior": IGNORED, "posterior": "they carry no information", "exact": IGNORED}
@@ -24,7 +24,7 @@ MORE = 'see the training page, "Failed runs"'
 
 @dataclass
 class Informative:
-    """Sums over target words, in nats."""
+    """Sums of entropy and information over target words, in nats."""
 
     entropy: float = 0.0
     information: float = 0.0
@@ -33,8 +33,8 @@ class Informative:
     def add(self, probs: Tensor) -> None:
         """Add a sentence pair.
 
-        A single target word has no others to differ from: all it can tell is how far it is from uniform, as
-        `latent.objectives.mutual_information` has it.
+        A single target word is compared with the uniform distribution, as in
+        `latent.positions.mutual_information`.
 
         Args:
             probs: a distribution over source words (or tokens) for each target word, T x S.
@@ -49,19 +49,19 @@ class Informative:
 
     @property
     def relative_entropy(self) -> float:
-        """1 for uniform alignments, 0 for certain ones and where no word has a choice."""
+        """1 for uniform alignments, 0 for certain ones and for source sentences of one word."""
         return self.entropy / self.largest if self.largest > 0 else 0.0
 
     @property
     def relative_information(self) -> float:
-        """Near 1 where each word has an alignment of its own, 0 where they do not differ."""
+        """Near 1 if each word has its own alignment, 0 if all are the same."""
         return max(self.information, 0.0) / self.largest if self.largest > 0 else 0.0
 
     def finding(self, kind: str) -> str | None:
-        """What is wrong with these alignments, in a sentence; None if nothing is, or if they are too few.
+        """A sentence that describes uninformative alignments; None if they are informative, or too few.
 
         Args:
-            kind: whose they are: "prior", "posterior" or "exact".
+            kind: their distribution: "prior", "posterior" or "exact".
         """
         if self.largest < LEAST:
             return None

@@ -1,4 +1,4 @@
-"""One alignment out of two, found in opposite directions (Och and Ney 2003; Koehn, Och and Marcu 2003).
+"""Symmetrisation of two alignments from opposite directions (Och and Ney 2003; Koehn, Och and Marcu 2003).
 
     intersection          the links of both: precise
     union                 the links of either: complete
@@ -8,8 +8,8 @@
                           that aligns a word that still has none
     grow-diag-final-and   the same, if both its words have none
 
-What is added depends on the order. It is that of the definition: pass after pass over all cells,
-target words outside, source words inside, and a link counts from the moment it is added.
+The result depends on the order, which is that of the definition: passes over all cells, target words in
+the outer loop, source words in the inner loop; an added link counts at once.
 """
 
 import heapq
@@ -21,7 +21,7 @@ NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 
 
 
 def symmetrize(method: str, forward: Links, backward: Links) -> Links:
-    """Join two alignments of a sentence pair.
+    """Combine two alignments of a sentence pair.
 
     Args:
         method: one of `METHODS`.
@@ -32,17 +32,17 @@ def symmetrize(method: str, forward: Links, backward: Links) -> Links:
 
 
 def grow_diag(forward: Links, backward: Links) -> Links:
-    """The intersection and what grows beside it."""
+    """The intersection, extended by neighbouring links."""
     return _links(_grow(forward, backward))
 
 
 def grow_diag_final(forward: Links, backward: Links) -> Links:
-    """`grow_diag`, then links of words without any."""
+    """`grow_diag`, then links of which one word has no link."""
     return _final(forward, backward, both=False)
 
 
 def grow_diag_final_and(forward: Links, backward: Links) -> Links:
-    """`grow_diag`, then links between words without any."""
+    """`grow_diag`, then links of which neither word has a link."""
     return _final(forward, backward, both=True)
 
 
@@ -59,7 +59,7 @@ Cell = tuple[int, int]
 
 
 class _Alignment:
-    """Cells, and which words they leave alone."""
+    """A set of cells, with the words that have links."""
 
     def __init__(self, cells: Iterable[Cell]) -> None:
         self.cells = set(cells)

@@ -9,10 +9,10 @@ from onmt_varattn.reproduction.tables import Result, Results, Value, in_mode, km
 
 @dataclass(frozen=True)
 class Measure:
-    """What is plotted."""
+    """The measure that is plotted."""
 
-    name: str  # in a result
-    title: str  # for people
+    name: str  # key of a result
+    title: str
     axis: str
     scale: str  # matplotlib's
 
@@ -49,6 +49,6 @@ def plot_kmax(results: Results, paper: Paper, measure: Measure, path: Path) -> N
 
 
 def _mean(runs: list[Result], value: Value) -> float | None:
-    """Over seeds; None where one lacks it."""
+    """Mean over seeds; None if a run has no value."""
     values = [found for run in runs if (found := value(run)) is not None]
     return sum(values) / len(values) if len(values) == len(runs) else None

@@ -34,18 +34,18 @@ class Recipe:
     threads: int = 1
 
     def options(self, row: str) -> dict[str, Any]:
-        """Options of a row's training."""
+        """Training options of a row."""
         return {**self.train, **{name: value for name, value in self.rows[row].items() if name != "minutes"}}
 
     def minutes(self, row: str) -> float:
-        """What a row took where the recipe was written."""
+        """Training time of a row where the recipe was written."""
         return float(self.rows[row].get("minutes", 1))
 
     def check(self, rows: list[str]) -> None:
-        """Refuse rows that are not in the recipe, and missing files.
+        """Check that rows are in the recipe, and that its files exist.
 
         Raises:
-            UserError: names the row or the file.
+            UserError: a row or a file does not exist.
         """
         for row in rows:
             if row not in self.rows:
@@ -60,8 +60,8 @@ def load_recipe(name: str, output: str) -> Recipe:
     """Read a recipe.
 
     Args:
-        name: of a file in recipes/, or the path of any.
-        output: where its runs go, `${output}` in it; other `${...}` are environment variables.
+        name: name of a file in recipes/, or path of a YAML file.
+        output: output directory, the value of `${output}`; other `${...}` are environment variables.
 
     Raises:
         UserError: there is no such recipe, or it is damaged, or a variable is not set.
@@ -81,10 +81,10 @@ def load_recipe(name: str, output: str) -> Recipe:
 
 
 def _check_values(values: dict[str, Any], path: Path) -> None:
-    """Refuse what would fail later."""
+    """Check the types of all parts of a recipe."""
     unknown = values.keys() - {field.name for field in fields(Recipe)}
     if unknown:
-        raise UserError(f"{path}: not a recipe: {min(unknown)} is not known")
+        raise UserError(f"{path}: not a recipe: unknown key {min(unknown)}")
     task = values.get("task", "translation")
     if task not in list(PAPERS):
         raise UserError(f"{path}: task: {task} is not known; there are {' and '.join(PAPERS)}")
@@ -118,7 +118,7 @@ def recipes() -> list[str]:
 
 
 def _filled_in(value: Any, known: dict[str, str], path: str) -> Any:
-    """Put values for `${names}` in all strings of a tree."""
+    """Substitute `${names}` in all strings of a tree."""
     if isinstance(value, dict):
         return {key: _filled_in(item, known, path) for key, item in value.items()}
     if isinstance(value, list):
@@ -144,13 +144,13 @@ class Paper:
     results: dict[str, dict[str, float]]  # what the paper reports for a row, by name
 
     def rows_of(self, tables: Sequence[int]) -> list[str]:
-        """All rows that some tables need."""
+        """All rows of the given tables."""
         needed = {row for table in tables for row in self.tables[table]}
         needed |= set(self.entropies) if 3 in tables else set()
         return [row for row in self.rows if row in needed]
 
     def unlisted(self, rows: Iterable[str]) -> list[str]:
-        """Those of some rows that stand in none of the tables."""
+        """Those of the given rows that are in none of the tables."""
         return [row for row in rows if not any(row in table for table in self.tables.values())]
 
 

@@ -1,4 +1,4 @@
-"""What a reproduction leaves behind: tables as Markdown and CSV, the plot against K, and all results."""
+"""Output of a reproduction: tables as Markdown and CSV, the plot against K, and all results."""
 
 import json
 import platform
@@ -26,7 +26,7 @@ Load = Callable[[str], Any]
 
 
 def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
-    """All runs of a recipe that are evaluated, by row and seed; those of other settings are named."""
+    """All evaluated runs of a recipe by row and seed; runs with other settings are reported and left out."""
     found = []
     for row in recipe.rows:
         names = (path.name for path in (output / "rows").glob(f"{row}.seed*"))
@@ -44,7 +44,7 @@ def finished_runs(recipe: Recipe, output: Path) -> list[Run]:
 
 
 def collect(runs: list[Run], load: Load) -> Results:
-    """The results of finished runs by row; with alignment error rates where there are gold alignments."""
+    """Results of finished runs by row, with alignment error rates if the recipe has gold alignments."""
     results: Results = {}
     for run in progress(runs, desc="collecting results", unit="runs", leave=False):
         result = run.result()
@@ -81,7 +81,7 @@ def _alignment_error_rates(model: Any, src: str, tgt: str, gold_align: str) -> d
 
 
 def tables(results: Results, recipe: Recipe, paper: Paper, which: list[int]) -> list[Table]:
-    """The tables asked for, those without any row left out."""
+    """The requested tables that have rows."""
     task = task_of(recipe)
     makers = [make for number in which for make in task.tables[number]]
     makers += task.alignment_tables if recipe.gold_align else []
@@ -123,7 +123,7 @@ def write(recipe: Recipe, paper: Paper, output: Path, which: list[int], load: Lo
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """What figures depend on."""
+    """Settings that the figures depend on."""
     return {
         "recipe": recipe.name,
         "task": recipe.task,
@@ -137,7 +137,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def heading(recipe: Recipe, runs: list[Run]) -> str:
-    """What was run, in one paragraph."""
+    """Introduction to the tables: recipe, test set, versions, seeds."""
     if not runs:
         return f"Recipe {recipe.name}: no run is finished.\n"
     seeds: dict[str, list[str]] = {}

@@ -1,8 +1,8 @@
-"""One row of a table with one seed: its directory, and what is still to be done in it.
+"""One row of a table with one seed: its directory and its remaining commands.
 
-A run's directory holds `settings.json` (what it is trained with), `log.txt`, the checkpoints and the
-metrics of training, `trained.json` once training is over, and `result.json` once it is evaluated. What
-is there is not done again; a training that was stopped goes on from its last checkpoint.
+The directory of a run contains `settings.json` (training options), `log.txt`, checkpoints and metrics of
+training, `trained.json` after training, and `result.json` after evaluation. Finished commands are not
+repeated; a stopped training continues from its last checkpoint.
 """
 
 import json
@@ -20,70 +20,70 @@ from onmt_varattn.utils.files import atomic_write
 
 @dataclass(frozen=True)
 class Run:
-    """A row and a seed."""
+    """A row and a seed of a recipe."""
 
     recipe: Recipe
     row: str
     seed: int
-    output: Path  # of the whole reproduction
+    output: Path  # output directory of the reproduction
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for messages."""
         return f"{self.row} seed {self.seed}"
 
     @property
     def directory(self) -> Path:
-        """Where all of it is."""
+        """Directory of the run."""
         return self.output / "rows" / f"{self.row}.seed{self.seed}"
 
     @property
     def steps(self) -> int:
-        """Of the whole training."""
+        """Number of training steps."""
         return int(self.recipe.options(self.row)["train_steps"])
 
     @property
     def trained(self) -> bool:
-        """Training is over: it said so, or its last checkpoint is there (should whoever watched be gone)."""
+        """Whether training is finished: recorded, or (if the parent was killed) by its last checkpoint."""
         return (self.directory / "trained.json").exists() or self.first_step >= self.steps
 
     @property
     def first_step(self) -> int:
-        """The step that training would go on from."""
+        """The step that training would continue from."""
         return max(self._checkpoints(), default=0)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the model depends on, wherever it is kept."""
+        """Settings that the model depends on, independent of the output directory."""
         values = {"prepare": self.recipe.prepare, "train": self.recipe.options(self.row)}
         return json.loads(json.dumps(values).replace(json.dumps(str(self.output))[1:-1], "${output}"))
 
     @property
     def up_to_date(self) -> bool:
-        """What is in the directory, if anything, was trained with the settings of now."""
+        """Whether the directory is empty or was trained with the current settings."""
         return _read(self.directory / "settings.json") in (None, self.settings)
 
     def result(self) -> dict[str, Any] | None:
-        """What evaluation found, if it was done as it would be now."""
+        """Result of the evaluation, if it was made with the current command."""
         path = self.directory / "result.json"
         if not (path.exists() and _read(self.directory / "evaluated.json") == self.evaluation()[1:]):
             return None
         return {**_read(path)["models"][0], "seed": self.seed}
 
     def next_command(self) -> list[str] | None:
-        """What is to be done next; None once all is."""
+        """The next command; None if all are finished."""
         if not self.trained:
             self._write("settings.json", self.settings)
             return self.training()
         return None if self.result() else self.evaluation()
 
     def finished(self, command: list[str]) -> None:
-        """Note that a command ended well."""
+        """Record that a command has succeeded."""
         done = "trained.json" if "-save_model" in command else "evaluated.json"
         self._write(done, command[1:])  # another interpreter is no reason to do it again
 
     def training(self) -> list[str]:
-        """The command that trains, or goes on training, the model."""
+        """The command that starts or continues training."""
         options = {**self.recipe.options(self.row), "seed": self.seed, "save_model": self.directory / "model"}
         options["resume"] = True
         return [sys.executable, "-m", task_of(self.recipe).training, *as_words(options)]
@@ -98,10 +98,10 @@ class Run:
         return [sys.executable, "-m", task_of(self.recipe).evaluation, *as_words(options)]
 
     def check(self) -> None:
-        """Refuse a directory with another model in it.
+        """Check that the directory has no model with other settings.
 
         Raises:
-            UserError: names the directory and the first difference.
+            UserError: it has; the message names the directory and the first difference.
         """
         if self.up_to_date or not self._checkpoints():
             return
@@ -113,14 +113,14 @@ class Run:
         )
 
     def progress(self, since: float = 0.0) -> dict[str, Any]:
-        """The last line of the metrics: step, perplexity, ...; nothing if there is none since that time."""
+        """The last line of the metrics file, if it was written after `since` (seconds, as `time.time`)."""
         lines = self._metrics()
         return lines[-1] if lines and self._metrics_file.stat().st_mtime >= since else {}
 
     def best_checkpoint(self) -> Path:
         """The checkpoint with the lowest validation perplexity; the last if there was no validation.
 
-        Those of a warm-up were trained with another objective: they do not stand for the row.
+        Checkpoints of a warm-up are left out: they were trained with another objective.
         """
         given = self.recipe.options(self.row).get("attention_warmup_steps")
         warm_up = given if isinstance(given, int) else 0  # version 0.1 wrote no "warm_up" into its metrics
@@ -166,7 +166,7 @@ def _read(path: Path) -> Any:
 
 
 def as_words(options: dict[str, Any]) -> list[str]:
-    """Options by name to words of a command line; a true one is a flag, a false one is left out."""
+    """Options by name to arguments of a command line; True is a flag, False is left out."""
     words = []
     for name, value in options.items():
         if value is not False:

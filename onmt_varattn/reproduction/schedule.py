@@ -1,4 +1,4 @@
-"""Runs side by side: started, watched, and stopped in good order."""
+"""Runs in parallel processes: started, monitored, and stopped cleanly."""
 
 import contextlib
 import heapq
@@ -20,16 +20,16 @@ from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils import locking
 from onmt_varattn.utils.progress import Progress, progress
 
-LOOK_AGAIN = 0.5  # seconds
-PATIENCE = 30.0  # seconds that a process has to stop by itself
+LOOK_AGAIN = 0.5  # seconds between two polls
+PATIENCE = 30.0  # seconds from SIGINT to SIGKILL
 
 
 @contextlib.contextmanager
 def only_one(output: Path) -> Iterator[int]:
-    """Have a directory to ourselves; yields the lock's file descriptor.
+    """Lock a directory; yields the file descriptor of the lock.
 
-    Processes that inherit the descriptor hold the lock too, so a training that outlives a killed
-    parent is not disturbed by a second one.
+    Processes that inherit the descriptor hold the lock too: no second run can start while a training
+    process of a killed parent is alive.
 
     Raises:
         UserError: another run works there.
@@ -69,7 +69,7 @@ def _duration(minutes: float) -> str:
 
 @dataclass
 class Process:
-    """A command of a run, at work."""
+    """A running command of a run."""
 
     run: Run
     command: list[str]
@@ -80,19 +80,19 @@ class Process:
     started: float = field(default_factory=time.time)
 
     def end(self) -> None:
-        """Give back what it held."""
+        """Close progress bar and log file."""
         self.bar.close()
         self.log.close()
 
 
 class Schedule:
-    """Does what is left to do of some runs, the longest first, several at a time.
+    """Runs the remaining commands of several runs in parallel, the longest first.
 
     Args:
-        runs: what to do.
-        jobs: how many at a time.
-        environment: of the processes.
-        lock: a file descriptor that they inherit.
+        runs: the runs.
+        jobs: number of parallel processes.
+        environment: environment variables of the processes.
+        lock: file descriptor of the lock, which they inherit.
     """
 
     def __init__(self, runs: Sequence[Run], jobs: int, environment: dict[str, str], lock: int) -> None:
@@ -104,7 +104,11 @@ class Schedule:
         self.pace = 1.0  # minutes that a minute of the recipe takes here
 
     def work(self) -> list[Run]:
-        """Do it all; returns the runs that failed."""
+        """Run all commands.
+
+        Returns:
+            The runs that failed.
+        """
         try:
             while self.waiting or self.working:
                 while self.waiting and len(self.working) < self.jobs:
@@ -117,7 +121,7 @@ class Schedule:
         return self.failed
 
     def minutes_left(self) -> float:
-        """An estimate, from the recipe's minutes and the pace so far."""
+        """Estimated remaining time, from the minutes of the recipe and the measured pace."""
         return self.pace * sum(self.left.values()) / self.jobs
 
     def _start(self, run: Run) -> None:
@@ -151,7 +155,7 @@ class Schedule:
         self._say(f"{run.name} {doing}; about {self.minutes_left():.0f} minutes left in all")
 
     def _look(self, process: Process) -> None:
-        """See how a process is getting on; go on to the next command of its run once it has ended."""
+        """Update the progress of a process; when it has ended, queue the next command of its run."""
         run, code = process.run, process.process.poll()
         if process.bar.total:
             reported = run.progress(process.started)
@@ -184,7 +188,7 @@ class Schedule:
         return "trained" if result is None else task_of(process.run.recipe).outcome(result)
 
     def _stop(self) -> None:
-        """Ask what still runs to stop, then make it."""
+        """Interrupt all processes; kill those that do not stop."""
         for process in self.working:
             process.process.send_signal(signal.SIGINT)
         for process in self.working:

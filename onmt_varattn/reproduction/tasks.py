@@ -1,4 +1,4 @@
-"""What differs between the tasks of a recipe: commands, the checks on their options, tables and words."""
+"""The tasks of recipes: commands, checks of their options, tables and texts."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MakeTable = Callable[[Results, Paper], Table]
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of model, its two commands and what is told of it."""
+    """A task: its training and evaluation commands, its tables and texts."""
 
     training: str  # the module of the command that trains
     evaluation: str  # and of the one that evaluates

@@ -1,4 +1,4 @@
-"""Files from the web: resumed where a download broke off, checked before they get their name."""
+"""Downloads: resumable, limited, and verified before the file gets its name."""
 
 import hashlib
 import http.client
@@ -15,29 +15,28 @@ from onmt_varattn.utils.reading import read_bytes
 
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 1 << 20
-MOST_BYTES = 64 << 30  # of a file
-# A download ends after so many connections in a row that each brought less than so much. A connection
-# is closed if it brings less than that in so many seconds.
+MOST_BYTES = 64 << 30  # size limit of a file
+# A download fails after TRIES connections in a row that each transferred less than PROGRESS bytes. A
+# connection is closed if it transfers less than PROGRESS bytes in PATIENCE seconds.
 TRIES = 5
 PROGRESS = 1 << 16  # bytes
 PATIENCE = 60.0  # seconds
 
 
 def fetch(url: str, path: str, checksum: str | None, record: str) -> str:
-    """Make sure that `path` is the file at `url`, and return its SHA-256.
+    """Download a file unless it exists, verify it, and return its SHA-256.
 
-    A file that is there already is only checked. What is downloaded is called `path`.part until it
-    is whole and has the right checksum.
+    The file is named `path`.part until it is complete and verified.
 
     Args:
-        url: where the file is.
-        path: where it goes.
-        checksum: published, as algorithm:hexadecimal, such as sha256:8c1f...; None where there is
-            none. Then the first file seen sets the measure for all later ones.
-        record: file that holds that measure.
+        url: address of the file.
+        path: local path.
+        checksum: published checksum as algorithm:hexadecimal, such as sha256:8c1f...; None if there is
+            none: then the checksum of the first download is recorded, and later ones are compared with it.
+        record: file with the recorded checksum.
 
     Raises:
-        UserError: the file cannot be had, or is another one.
+        UserError: the file cannot be downloaded, or has another checksum.
     """
     if os.path.exists(path):
         return verify(path, checksum, record)
@@ -56,7 +55,7 @@ def verify(path: str, checksum: str | None, record: str, name: str | None = None
     """Check a file against a published checksum, else against the recorded one; return its SHA-256.
 
     Raises:
-        UserError: it is another file, called `name` in the message.
+        UserError: the checksum differs; the message calls the file `name`.
     """
     source = ""
     if checksum is None and os.path.exists(record):
@@ -75,10 +74,10 @@ def verify(path: str, checksum: str | None, record: str, name: str | None = None
 
 
 def _recorded(record: str) -> str:
-    """The SHA-256 that a record holds.
+    """The SHA-256 in a record file.
 
     Raises:
-        UserError: it holds none.
+        UserError: there is none.
     """
     found = re.match(rb"\s*([0-9a-f]{64})(?!\S)", read_bytes(record))
     if not found:
@@ -103,9 +102,9 @@ def _digests(path: str, algorithms: set[str]) -> dict[str, str]:
 
 
 def _download(url: str, part: str) -> None:
-    """Download to `part`, going on at its end, and again as long as that gets us further.
+    """Download to `part`, continuing at its end, with new connections as long as there is progress.
 
-    The end is a connection that brings nothing, or `TRIES` in a row that bring less than `PROGRESS` each.
+    Gives up after a connection that transfers nothing, or `TRIES` in a row below `PROGRESS` bytes each.
     """
     tries = 0
     while True:
@@ -129,7 +128,7 @@ def _download(url: str, part: str) -> None:
 
 
 def _go_on(url: str, part: str) -> bool:
-    """Download what is missing of `part`; whether it is whole now."""
+    """Download the rest of `part`; returns whether it is complete."""
     have = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -162,7 +161,7 @@ def _go_on(url: str, part: str) -> bool:
 
 
 def _extent(response: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
-    """Where the answer starts and where the whole file ends, if the server says so."""
+    """Offset of the response in the file, and size of the file if known."""
     span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if response.status == http.HTTPStatus.PARTIAL_CONTENT and span and int(span[1]) == have:
         return have, None if span[2] == "*" else int(span[2])

@@ -1,4 +1,4 @@
-"""A public corpus to files that `onmt_train` takes."""
+"""Preparation of public corpora for `onmt_train`."""
 
 import contextlib
 import dataclasses
@@ -29,9 +29,9 @@ class Archive:
     """A published archive.
 
     Args:
-        url: where it is published.
-        checksum: as published, algorithm:hexadecimal; None where none is known.
-        path: where it is on this machine, or is to go; by default in the output directory.
+        url: address.
+        checksum: published checksum as algorithm:hexadecimal; None if none is known.
+        path: local path; by default in the output directory.
     """
 
     url: str
@@ -43,7 +43,7 @@ class Archive:
 class Text:
     """Two parallel files of an archive."""
 
-    archive: str  # its name in the corpus
+    archive: str  # name of the archive in the corpus
     src: str
     tgt: str
     form: str  # one of `FORMS`
@@ -78,7 +78,7 @@ class Corpus:
     pairs: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def texts(self) -> tuple[Text, ...]:
-        """All of them."""
+        """The texts of all splits."""
         return self.train + self.valid + self.test
 
 
@@ -112,10 +112,10 @@ class PrepareSettings(Settings):
 
 
 def prepare(corpus: Corpus, opt: PrepareSettings, preprocess: Callable[[Sequence[str]], Any]) -> None:
-    """Do what is not done yet.
+    """Run all stages that are not finished.
 
     Args:
-        corpus: what to prepare.
+        corpus: the corpus.
         opt: settings.
         preprocess: `onmt_preprocess`.
     """
@@ -170,7 +170,7 @@ def _unpack(stages: Stages, corpus: Corpus, name: str, path: str, output: str) -
 
 
 def _tokenize(stages: Stages, corpus: Corpus, opt: PrepareSettings, split: str) -> dict[str, int]:
-    """The text of a split, and of what is held out of it; the pairs in each."""
+    """Write the text of a split and of what is held out of it; returns the number of pairs of each."""
     splits = ["train", "valid"] if split == "train" and corpus.held_out else [split]
     outputs = [_files(corpus, opt, name) for name in splits]
     sources = [
@@ -235,7 +235,7 @@ def _pairs(sources: Sequence[Source]) -> Iterator[Pair]:
 
 
 def _count(src: str, tgt: str, form: Callable[[Iterator[str]], Iterator[str]]) -> int:
-    """How many pairs two files hold."""
+    """Number of sentence pairs of two files."""
     counts = []
     for path in (src, tgt):
         lines = progress(form(corpus_lines(path)), desc=f"counting {path}", unit="lines")

@@ -1,4 +1,4 @@
-"""Files out of a gzipped tar archive that nobody vouches for."""
+"""Safe extraction of files from an untrusted gzipped tar archive."""
 
 import gzip
 import io
@@ -16,33 +16,33 @@ from onmt_varattn.utils.files import atomic_write
 from onmt_varattn.utils.progress import progress
 
 # The archives of IWSLT and WMT have less than 1 GB, and text becomes 3 to 5 times as large.
-MOST_BYTES = 64 << 30  # of all that is unpacked
-MOST_TIMES = 100  # the archive's own size; zeros become 1,000 times as large
-SMALL = 64 << 20  # bytes that any archive may become
-MOST_AT_ONCE = 16 << 20  # bytes; a member's name and attributes take no more
+MOST_BYTES = 64 << 30  # limit of the unpacked size
+MOST_TIMES = 100  # limit relative to the size of the archive; zeros expand 1,000 times
+SMALL = 64 << 20  # unpacked size that any archive may have
+MOST_AT_ONCE = 16 << 20  # limit in bytes of names and attributes of a member
 
 
 class _Bounded(io.RawIOBase):
-    """What a gzipped file becomes, up to a limit; more is a `UserError`.
+    """Content of a gzipped file up to a limit; more is a `UserError`.
 
     Args:
-        file: compressed.
-        name: its name, for the error.
-        most: bytes to give at most.
+        file: compressed file.
+        name: name for error messages.
+        most: largest number of bytes.
     """
 
     def __init__(self, file: IO[bytes], name: str, most: int) -> None:
         self._content, self._name, self._most = gzip.GzipFile(fileobj=file), name, most
 
     def read(self, size: int = -1) -> bytes:
-        """As of every file, but what is asked for must be within bounds."""
+        """Read bytes, within the limits."""
         if not 0 <= size <= MOST_AT_ONCE:
             raise UserError(f"{self._name} is not safe to unpack: a member's name has {size:,} bytes")
         self._check(self._content.tell() + size)
         return self._content.read(size)
 
     def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position, counted from the beginning."""
+        """Set the position, counted from the beginning."""
         assert whence == os.SEEK_SET
         self._check(position)
         return self._content.seek(position)
@@ -59,9 +59,9 @@ class _Bounded(io.RawIOBase):
 def unpack(archive: str, members: Sequence[str], directory: str) -> list[str]:
     """Copy `members` of an archive to `directory`, and return their paths there.
 
-    Nothing else is written, and paths are ours, not the archive's. An archive that has files
-    outside of itself all the same is refused as a whole, and so is one that becomes larger than
-    `MOST_BYTES`, or than `SMALL` and `MOST_TIMES` its own size.
+    Nothing else is written, and only to paths that are given here. Refused are archives with members outside
+    of `directory`, and those larger than `MOST_BYTES`, or than `SMALL` and `MOST_TIMES` their own size, when
+    unpacked.
 
     Raises:
         UserError: the archive is damaged or malicious, or lacks a member.

@@ -1,7 +1,6 @@
-"""What -data of onmt_train and onmt_build_vocab names, checked before OpenNMT-py reads any of it.
+"""Checks of the corpora of -data before OpenNMT-py reads them.
 
-Files are read here as training reads them: line by line, tokens between spaces, a pair with a blank
-side left out.
+Files are read as in training: line by line, tokens separated by spaces, pairs with a blank side left out.
 """
 
 import difflib
@@ -31,14 +30,14 @@ Corpora = dict[str, dict[str, Any]]
 
 
 def check_data(opt: Namespace, reads_vocabularies: bool = True) -> None:
-    """Refuse a `-data` that OpenNMT-py would stumble over, or misunderstand.
+    """Check the value of `-data`.
 
     Args:
         opt: all options.
-        reads_vocabularies: `-src_vocab` and `-tgt_vocab` are read, not written.
+        reads_vocabularies: whether `-src_vocab` and `-tgt_vocab` are input files.
 
     Raises:
-        UserError: it is no YAML of corpora, lacks a file or names one that is not there.
+        UserError: it is not a YAML mapping of corpora, or a file is missing.
     """
     corpora = _parse(opt.data)
     for name, corpus in corpora.items():
@@ -97,7 +96,7 @@ def _check_keys(name: str, corpus: dict[str, Any]) -> None:
 
 
 def check_corpora(corpora: Corpora, skip_empty_level: str = "warning") -> None:
-    """Refuse corpora that training cannot read, and count the pairs that it leaves out.
+    """Check that training can read the corpora, and report pairs that it leaves out.
 
     Raises:
         UserError: a file is empty, not UTF-8 or begins with a byte-order mark, the sides have
@@ -112,7 +111,7 @@ def check_corpora(corpora: Corpora, skip_empty_level: str = "warning") -> None:
 
 
 def steps_per_pass(opt: Namespace) -> int:
-    """About how many training steps a pass over all training corpora takes, at least 1.
+    """Approximate number of training steps per pass over all training corpora, at least 1.
 
     Args:
         opt: all options; `data` as text, or as corpora by name.
@@ -139,7 +138,7 @@ def count_vocabularies(opt: Namespace) -> None:
 
 
 def has_validation(opt: Namespace) -> bool:
-    """Whether there is a corpus to validate on."""
+    """Whether `-data` has a validation corpus."""
     return CorpusName.VALID in (_parse(opt.data) if isinstance(opt.data, str) else opt.data)
 
 
@@ -183,7 +182,7 @@ _lines = functools.partial(stream_lines, keep_mark=True)  # what training would 
 
 
 def check_links(opt: Namespace) -> None:
-    """Refuse alignments that are none, or whose links are outside of their sentence pairs.
+    """Check that alignments can be parsed and their links are inside of their sentence pairs.
 
     Args:
         opt: options that OpenNMT-py has checked, `data` parsed, all of it with alignments.
@@ -210,7 +209,7 @@ def check_links(opt: Namespace) -> None:
 
 
 def check_vocabularies(opt: Namespace) -> None:
-    """Refuse vocabulary files that OpenNMT-py would misread; warn where corpora hardly fit them.
+    """Check vocabulary files, and warn of corpora with many unknown tokens.
 
     Args:
         opt: options that OpenNMT-py has checked, `data` parsed.
@@ -234,7 +233,7 @@ def check_vocabularies(opt: Namespace) -> None:
 
 
 def _warn_of_unknown(name: str, corpus: dict[str, Any], known: dict[str, set[str]]) -> None:
-    """Say where a vocabulary knows little of a corpus, and whether the other one knows more."""
+    """Warn of many unknown tokens, and of swapped sides."""
     for side, other in (("src", "tgt"), ("tgt", "src")):
         path = corpus[f"path_{side}"]
         tokens = [token for line in itertools.islice(_lines(path), SAMPLE) for token in line.split()]

@@ -1,6 +1,6 @@
-"""Attention between tokens as lines of JSON, for other programs to read.
+"""Attention between tokens as JSON lines, for other programs.
 
-One line a source sentence:
+One line per source sentence:
 
     {"line": 1, "source": [...],
      "hypothesis": {"tokens": [..., "</s>"], "prior": [[...], ...]},
@@ -8,7 +8,7 @@ One line a source sentence:
 
 A matrix has one row per token and one column per source token. With -null_alignment a record has
 "null": true, and its matrices have one more column, the last, for NULL. The hypothesis is the best one,
-with the prior that the search saw; it lacks "</s>" where -max_length cut it off. The reference is there if
+with the prior used in the search; it lacks "</s>" where -max_length cut it off. The reference is there if
 one was given, with the distributions that the model has. Where a side is blank there are no tokens and no
 matrix.
 """
@@ -27,18 +27,18 @@ from onmt_varattn.nmt.search.translator import Hypothesis
 from onmt_varattn.utils.progress import progress
 
 DECIMALS = 5
-CHUNK = 256  # pairs whose matrices are held at a time
+CHUNK = 256  # pairs whose matrices are in memory at a time
 
 Tokens = list[str]
 
 
 class AttentionDump:
-    """A file of attention, written in the order of the source.
+    """Writes a file of attention in the order of the source.
 
     Args:
-        file: open for writing.
-        reader: reads references.
-        exact: whether the model has single alignments, and so an exact posterior.
+        file: file, open for writing.
+        reader: reads references with the model.
+        exact: whether the model has an exact posterior.
     """
 
     def __init__(self, file: IO[str], reader: Reader, exact: bool) -> None:
@@ -48,7 +48,7 @@ class AttentionDump:
     def write(
         self, sources: Sequence[Tokens], hypotheses: Sequence[Hypothesis], targets: Sequence[Tokens] | None
     ) -> None:
-        """The next lines: source tokens, best translations and, if given, tokens of references."""
+        """Write the next lines, from source tokens, best translations and, if given, tokens of references."""
         for start in progress(range(0, len(sources), CHUNK), desc="writing attention", unit="chunks"):
             chunk = slice(start, start + CHUNK)
             references = None
@@ -72,7 +72,7 @@ class AttentionDump:
         return found
 
     def _distributions(self, reading: Reading) -> Iterator[tuple[str, list[Tensor]]]:
-        """Those that the model has, by sentence."""
+        """The available distributions, by sentence."""
         kinds = ["prior", *["posterior"] * (reading.posterior is not None), *["exact"] * self.exact]
         for kind in kinds:
             yield kind, reading.by_sentence(reading.distribution(kind).probs.cpu())

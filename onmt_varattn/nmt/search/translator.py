@@ -1,4 +1,4 @@
-"""Translation of raw text: the processing a model was trained with is undone on its output."""
+"""Translation of raw text with the text processing in the checkpoint."""
 
 import itertools
 import math
@@ -41,9 +41,9 @@ class Hypothesis:
 
 
 class Translator(Tallying, onmt.translate.translator.Translator):
-    """OpenNMT's translator, with the text processing that travelled in the checkpoint.
+    """OpenNMT-py's translator with the text processing of the checkpoint.
 
-    A model without any (a stock OpenNMT-py model, say) translates tokens to tokens as ever.
+    A model without text processing, such as a stock OpenNMT-py model, translates tokens to tokens.
 
     Attributes:
         processing: how raw text becomes tokens and tokens become text; None for neither.
@@ -227,15 +227,15 @@ class Translator(Tallying, onmt.translate.translator.Translator):
 
 
 def _is_transformer(decoder: Any) -> bool:
-    """Whether a decoder, or all of an ensemble's, can be asked for the alignments of its heads."""
+    """Whether a decoder, or all decoders of an ensemble, have attention heads to align with."""
     return all(isinstance(part, TransformerDecoderBase) for part in parts_of(decoder))
 
 
 class Nowhere:
-    """A file for the translator's own output, which knows neither raw text nor line order."""
+    """A file that discards the translator's own output, which is neither raw text nor in order."""
 
     def write(self, text: str) -> None:
-        """Forget it."""
+        """Discard the text."""
 
     def flush(self) -> None:
         """Nothing to do."""
@@ -249,14 +249,14 @@ def searcher(
     report_align: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """What searches for translations with a model that is loaded; a language model goes on with its lines.
+    """The translator of a loaded model; a language model continues its lines.
 
     Args:
-        model: that `load_test_model` gave, with its fields and `model_opt`.
-        fields: of the model.
+        model: model of `load_test_model`.
+        fields: its fields.
         opt: options of onmt_translate.
         model_opt: options that the model was trained with.
-        report_align: give links with each translation.
+        report_align: add links to each translation.
         kwargs: further arguments of OpenNMT-py's translator.
     """
     is_language_model = model_opt.model_task == ModelTask.LANGUAGE_MODEL

@@ -9,9 +9,9 @@ from onmt_varattn.errors import warn
 from onmt_varattn.nmt.text.processing import TextProcessing
 from onmt_varattn.nmt.text.vocabulary import MOST_UNKNOWN, unknown_share
 
-SWAPPED = 0.75  # as many nats as on its own side: then a text is rather of the other one
-FEWEST = 8  # words, to tell two languages from each other
-SAMPLE = 500  # lines
+SWAPPED = 0.75  # share of the nats of its own side below which a text is taken for the other language
+FEWEST = 8  # words that are needed to distinguish two languages
+SAMPLE = 500  # lines that are looked at
 LANGUAGES = {"src": "source", "tgt": "target"}
 
 
@@ -27,20 +27,20 @@ class TextModel(Protocol):
 
 
 class Side(NamedTuple):
-    """How a model reads one of its languages."""
+    """One language of a model."""
 
     encode: Callable[[str], str]  # raw text to tokens between spaces
     vocab: Any  # torchtext's
 
     def nats(self, lines: Sequence[str]) -> float:
-        """What it takes to write the lines by the frequencies of tokens: little in its own language."""
+        """Cross-entropy of the lines under unigram frequencies: low in the side's own language."""
         total = sum(self.vocab.freqs.values()) + len(self.vocab.itos)
         counts = (self.vocab.freqs.get(token, 0) for line in lines for token in self.encode(line).split())
         return -sum(math.log((count + 0.5) / total) for count in counts)
 
 
 class Fit(NamedTuple):
-    """How a model and a text go together."""
+    """Result of comparing a text with the vocabularies of a model."""
 
     unknown: dict[str, float]  # share of the tokens of "src" and "tgt", from 0 to 1
     good: bool  # no warning was given
@@ -50,8 +50,8 @@ def sides_of(fields: dict[str, Any], processing: TextProcessing | None) -> dict[
     """The "src" and "tgt" of a model.
 
     Args:
-        fields: the checkpoint's.
-        processing: what turns raw text into tokens; None where the text is tokens already.
+        fields: fields of the checkpoint.
+        processing: turns raw text into tokens; None if the text is tokenised already.
     """
     return {
         side: Side(
@@ -62,7 +62,7 @@ def sides_of(fields: dict[str, Any], processing: TextProcessing | None) -> dict[
 
 
 def unknown_shares(model: TextModel, pairs: Sequence[tuple[Sentence, Sentence]]) -> dict[str, float]:
-    """How much of the tokens of "src" and "tgt", from 0 to 1, is not in the model's vocabularies."""
+    """Share of unknown tokens of "src" and "tgt", from 0 to 1."""
     return {
         side: unknown_share(
             [token for pair in pairs for token in pair[i].tokens],
@@ -73,12 +73,12 @@ def unknown_shares(model: TextModel, pairs: Sequence[tuple[Sentence, Sentence]])
 
 
 def warn_of_unknown(model: TextModel, pairs: Sequence[tuple[Sentence, Sentence]], *places: str) -> Fit:
-    """Say that results mean little where model and text hardly fit.
+    """Warn if a text is not in the languages of a model.
 
     Args:
         model: the model.
-        pairs: what it is to read.
-        places: where source and target come from, for the message.
+        pairs: the text.
+        places: names of source and target for the message.
     """
     shares = unknown_shares(model, pairs)
     sides = sides_of(model.fields, model.processing)
@@ -90,14 +90,12 @@ def warn_of_unknown(model: TextModel, pairs: Sequence[tuple[Sentence, Sentence]]
 
 
 def warn_of_findings(model: TextModel, fit: Fit, findings: Iterable[str | None]) -> None:
-    """Say what is wrong with a model's alignments.
-
-    Where model and text do not fit, the model is not to blame, and a warning has been given already.
+    """Warn of uninformative alignments, unless the text is not in the languages of the model.
 
     Args:
         model: the model.
-        fit: how it goes with the text that it has read.
-        findings: from `Informative`.
+        fit: result of `warn_of_unknown`.
+        findings: sentences of `Informative`.
     """
     for finding in findings:
         if finding and fit.good:
@@ -107,15 +105,18 @@ def warn_of_findings(model: TextModel, fit: Fit, findings: Iterable[str | None])
 def warn_of_misfit(
     sides: dict[str, Side], side: str, lines: Sequence[str], unknown: float, model: str, place: str
 ) -> bool:
-    """Say that a text is rather of a model's other language, or of none that it knows; True if it is.
+    """Warn if a text looks like the other language of a model, or has many unknown tokens.
 
     Args:
-        sides: the model's.
-        side: that is to read the text.
-        lines: some of the text.
-        unknown: how much of its tokens that side does not know.
-        model: its name.
-        place: where the text comes from.
+        sides: languages of the model.
+        side: side that the text is given as.
+        lines: lines of the text.
+        unknown: share of unknown tokens on this side.
+        model: name of the model.
+        place: name of the text.
+
+    Returns:
+        Whether a warning was given.
     """
     other = "tgt" if side == "src" else "src"
     long_enough = sum(len(line.split()) for line in lines) >= FEWEST

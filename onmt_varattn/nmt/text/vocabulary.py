@@ -1,8 +1,8 @@
-"""Vocabulary files (-src_vocab, -tgt_vocab), and how much of a text they know.
+"""Vocabulary files (-src_vocab, -tgt_vocab), and the share of unknown tokens of a text.
 
-A file has a token a line, all with their counts (`token<tab>count`) or all without. OpenNMT-py puts
-its special tokens before the others, whether the file has them or not; the rest of the file has to be
-right, since it would take the last of two equal tokens, and leave out lines it cannot read.
+A file has one token per line, all with counts (`token<tab>count`) or all without. OpenNMT-py puts its
+special tokens first, whether the file has them or not. The file is checked here because OpenNMT-py would
+keep the last of two equal tokens and skip lines that it cannot read.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,12 +12,12 @@ from onmt.constants import DefaultTokens
 from onmt_varattn.errors import UserError, warn
 from onmt_varattn.utils.reading import stream_lines
 
-MOST_UNKNOWN = 0.15  # of the tokens, before it is said that vocabulary and text hardly fit
+MOST_UNKNOWN = 0.15  # share of unknown tokens from which a warning is given
 SPECIAL = (DefaultTokens.UNK, DefaultTokens.PAD, DefaultTokens.BOS, DefaultTokens.EOS)
 
 
 def read_vocabulary(path: str, least: int = 0) -> dict[str, int]:
-    """The tokens of a file and their counts; without any in the file, numbers that fall to above `least`.
+    """The tokens of a file and their counts; without counts, decreasing numbers above `least`.
 
     Raises:
         UserError: the file is missing, empty or not UTF-8, has a line that is no token (and count),
@@ -27,7 +27,7 @@ def read_vocabulary(path: str, least: int = 0) -> dict[str, int]:
     entries = [(number, fields) for number, fields in enumerate(lines, 1) if fields]
     if not entries:
         raise UserError(
-            f"{path}: the vocabulary is empty; expected a token a line, as onmt_preprocess writes"
+            f"{path}: the vocabulary is empty; expected one token per line, as onmt_preprocess writes"
         )
     counted = len(entries[0][1]) == 2
     vocabulary: dict[str, int] = {}
@@ -45,7 +45,7 @@ def read_vocabulary(path: str, least: int = 0) -> dict[str, int]:
 
 
 def _check_entry(place: str, fields: list[str], counted: bool) -> None:
-    """A line has as many fields as the first one, and a count that is one."""
+    """Check that a line has as many fields as the first one, and an integer count."""
     if len(fields) > 2 or (len(fields) == 2) != counted:
         expected = "a token and its count" if counted else "a token alone"
         raise UserError(f"{place}: {' '.join(fields)[:40]!r}, but expected {expected}, as in the first line")
@@ -57,14 +57,14 @@ def _check_entry(place: str, fields: list[str], counted: bool) -> None:
 
 
 def check_kept(path: str, vocabulary: dict[str, int], option: str, size: int, least: int) -> set[str]:
-    """The tokens that training keeps; those it leaves out are warned of.
+    """The tokens that training keeps; warns of those that are left out.
 
     Args:
-        path: of the vocabulary.
+        path: vocabulary file.
         vocabulary: its tokens with counts.
-        option: "src" or "tgt", whose `-..._vocab_size` and `-..._words_min_frequency` these are.
-        size: the most tokens to keep, special ones not counted.
-        least: the smallest count.
+        option: "src" or "tgt": prefix of `-..._vocab_size` and `-..._words_min_frequency`.
+        size: largest number of tokens, without special ones.
+        least: smallest count.
 
     Raises:
         UserError: none is left.
@@ -89,5 +89,5 @@ def check_kept(path: str, vocabulary: dict[str, int], option: str, size: int, le
 
 
 def unknown_share(tokens: Sequence[str], known: Collection[str]) -> float:
-    """How much of the tokens, from 0 to 1, a vocabulary does not know."""
+    """Share of unknown tokens, from 0 to 1."""
     return sum(token not in known for token in tokens) / max(len(tokens), 1)
