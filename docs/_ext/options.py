@@ -20,7 +20,7 @@ from onmt_varattn.nmt.parsers import evaluate_parser, train_parser, translate_pa
 from onmt_varattn.nmt.settings import TrainSettings, TranslateSettings
 from onmt_varattn.utils.cli import Parser, parser_of
 from onmt_varattn.utils.settings import options
-from onmt_varattn.vqa.parsers import vqa_evaluate_parser, vqa_preprocess_parser, vqa_train_parser
+from onmt_varattn.vqa.settings import vqa_evaluate_parser, vqa_preprocess_parser, vqa_train_parser
 
 MARKER = "<!-- Written by make options from the settings; do not edit below. -->"
 PAGE = Path(__file__).parents[1] / "options.md"

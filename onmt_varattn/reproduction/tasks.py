@@ -11,7 +11,7 @@ from onmt_varattn.reproduction.plot import Measure
 from onmt_varattn.reproduction.recipe import Paper, Recipe
 from onmt_varattn.reproduction.tables import Result, Results, Table
 from onmt_varattn.utils.cli import Parser
-from onmt_varattn.vqa.parsers import check_evaluation, check_training, vqa_evaluate_parser, vqa_train_parser
+from onmt_varattn.vqa.settings import check_evaluation, check_training, vqa_evaluate_parser, vqa_train_parser
 
 MakeTable = Callable[[Results, Paper], Table]
 

@@ -1,5 +1,6 @@
-"""Settings of visual question answering; those of all tasks are in `onmt_varattn.training.settings`."""
+"""Settings and parsers of visual question answering; settings of all tasks are in `training.settings`."""
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from onmt_varattn.training.settings import (
     refuse_changes,
     registered,
 )
-from onmt_varattn.utils.settings import Names, Settings, check, setting
+from onmt_varattn.utils.cli import Parser, parser_of
+from onmt_varattn.utils.settings import Names, Settings, check, from_options, setting
 
 
 @dataclass(kw_only=True)
@@ -183,12 +185,39 @@ class EvaluateSettings(CheckpointSettings):
         return "-question" if self.asks else "-data"
 
 
-def check_evaluate(it: EvaluateSettings) -> None:
-    """Check the settings of onmt_vqa_evaluate; no file is read.
+def vqa_train_parser() -> Parser:
+    """All options of onmt_vqa_train."""
+    return parser_of(TrainSettings)
+
+
+def vqa_preprocess_parser() -> Parser:
+    """All options of onmt_vqa_preprocess."""
+    return parser_of(PreprocessSettings)
+
+
+def vqa_evaluate_parser() -> Parser:
+    """All options of onmt_vqa_evaluate."""
+    return parser_of(EvaluateSettings)
+
+
+def check_training(opt: Namespace) -> TrainSettings:
+    """Checked and complete settings of onmt_vqa_train; no file is read.
 
     Raises:
         UserError: names the option and the remedy.
     """
+    settings = from_options(TrainSettings, opt)
+    resolve(settings)
+    return settings
+
+
+def check_evaluation(opt: Namespace) -> EvaluateSettings:
+    """Checked settings of onmt_vqa_evaluate; no file is read.
+
+    Raises:
+        UserError: names the option and the remedy.
+    """
+    it = from_options(EvaluateSettings, opt)
     check(it)
     if not it.asks and not it.data:
         raise UserError("give -data to evaluate, or -image_features and -question to ask")
@@ -202,6 +231,7 @@ def check_evaluate(it: EvaluateSettings) -> None:
         raise UserError(f"-predictions is for one model, but {len(it.model)} were given")
     if it.gpu >= 0:
         check_device("gpu", it.gpu)
+    return it
 
 
 def resolve(it: TrainSettings) -> None:

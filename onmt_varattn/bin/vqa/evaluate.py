@@ -11,8 +11,7 @@ from onmt_varattn.training.memory import keep_freed_memory
 from onmt_varattn.utils.cli import run
 from onmt_varattn.utils.files import check_output, to_json, write_result
 from onmt_varattn.utils.progress import progress
-from onmt_varattn.vqa.parsers import check_evaluation, vqa_evaluate_parser
-from onmt_varattn.vqa.settings import EvaluateSettings
+from onmt_varattn.vqa.settings import EvaluateSettings, check_evaluation, vqa_evaluate_parser
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -18,8 +18,7 @@ from onmt_varattn.vqa.data.preparation import Source
 from onmt_varattn.vqa.features.building import build_store
 from onmt_varattn.vqa.features.formats import open_features
 from onmt_varattn.vqa.features.store import Store
-from onmt_varattn.vqa.parsers import vqa_preprocess_parser
-from onmt_varattn.vqa.settings import PreprocessSettings
+from onmt_varattn.vqa.settings import PreprocessSettings, vqa_preprocess_parser
 
 INPUTS = ("train_questions", "train_annotations", "valid_questions", "valid_annotations")
 

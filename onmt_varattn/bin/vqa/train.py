@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from onmt_varattn.training.settings import conditional
 from onmt_varattn.utils.cli import run, start_logging
 from onmt_varattn.utils.files import check_writable
-from onmt_varattn.vqa.parsers import check_training, vqa_train_parser
-from onmt_varattn.vqa.settings import TrainSettings
+from onmt_varattn.vqa.settings import TrainSettings, check_training, vqa_train_parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
