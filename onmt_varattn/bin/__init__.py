@@ -1,1 +1,1 @@
-"""One module a command; `run` is what they share."""
+"""One module per command; each has a `main` that calls `utils.cli.run`."""

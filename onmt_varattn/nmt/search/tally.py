@@ -1,12 +1,12 @@
 """Perplexity of translations and references, per token.
 
-OpenNMT's own is the exponential of the mean score of a *sentence*, whose score may be divided by a
-length penalty on top of that. Here log probabilities are summed up, and divided by the number of
-tokens, of which the end of a sentence is one:
+OpenNMT-py reports the exponential of the mean score per *sentence*, which may also be divided by a length
+penalty. Here log probabilities are summed and divided by the number of tokens, including </s>. The score of
+the search
 
-    score = (log p(y | x) / temperature - price of ending) / length penalty - coverage penalty
+    score = (log p(y | x) / temperature - eos_norm penalty) / length penalty - coverage penalty
 
-is undone for what the search found; a coverage penalty is not, so with one, log p is computed anew.
+is inverted; with a coverage penalty, which cannot be inverted, log p is computed again.
 """
 
 import math
@@ -20,7 +20,7 @@ from torch import Tensor
 
 @dataclass
 class Tally:
-    """What a line of the log is made of."""
+    """Sums for one line of the log."""
 
     score: float = 0.0
     log_prob: float = 0.0
@@ -28,7 +28,7 @@ class Tally:
     sentences: int = 0
 
     def add(self, score: float, log_prob: float, tokens: int) -> None:
-        """Count a sentence."""
+        """Add a sentence."""
         self.score += score
         self.log_prob += log_prob
         self.tokens += tokens
@@ -36,12 +36,12 @@ class Tally:
 
     @property
     def ppl(self) -> float:
-        """Per token; infinite, rather than an overflow."""
+        """Perplexity per token; infinite instead of an overflow."""
         nats = -self.log_prob / self.tokens
         return math.exp(nats) if nats < 700 else math.inf
 
     def line(self, name: str) -> str:
-        """As OpenNMT writes it, with the number of tokens."""
+        """OpenNMT-py's line, with the number of tokens."""
         if not self.sentences:
             return f"{name} No translations"
         return (
@@ -51,11 +51,11 @@ class Tally:
 
 
 class Tallying(Inference):
-    """The part of a translator that counts.
+    """Mix-in of the translator that computes perplexities.
 
     Attributes:
-        tallies: of the best translations (PRED) and the references (GOLD), over all calls; so with
-            several shards the last lines of the log are those of the whole text.
+        tallies: sums over the best translations (PRED) and the references (GOLD) of all calls, so that with
+            several shards the last lines of the log are about the whole text.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -63,7 +63,7 @@ class Tallying(Inference):
         self.tallies = {"PRED": Tally(), "GOLD": Tally()}
 
     def translate_batch(self, batch: Any, src_vocabs: Any, attn_debug: bool) -> dict[str, Any]:
-        """OpenNMT's, counted if scores are to be reported."""
+        """Translate a batch, and add it to the tallies if scores are reported."""
         result = super().translate_batch(batch, src_vocabs, attn_debug)
         if self.report_score:
             best = [tokens[0] for tokens in result["predictions"]]
@@ -78,13 +78,13 @@ class Tallying(Inference):
         return result
 
     def _report_score(self, name: str, score_total: Any, nb_sentences: int) -> str:
-        """The line of the log, for all that was translated so far."""
+        """The line of the log, for all translations so far."""
         return self.tallies[name].line(name)
 
     def _log_probs(
         self, batch: Any, src_vocabs: Any, scores: list[float], predictions: list[Tensor]
     ) -> list[float]:
-        """Log probabilities of translations with these scores: what the search did to them, undone."""
+        """Log probabilities of translations, from the scores of the search."""
         if self.global_scorer.has_cov_pen:
             return self._rescored(batch, src_vocabs, predictions)
         samples = self.sample_from_topk != 0 or self.sample_from_topp != 0
@@ -92,16 +92,16 @@ class Tallying(Inference):
         eos_norm = 0.0 if samples else getattr(self.global_scorer, "eos_norm", 0.0)
         log_probs = []
         for score, tokens, source in zip(scores, predictions, batch.src[1].tolist(), strict=True):
-            length = len(tokens) + 1  # with the begin of the sentence
+            length = len(tokens) + 1  # with <s>
             total = score * self.global_scorer.length_penalty(length, alpha=self.global_scorer.alpha)
             if eos_norm and tokens[-1] == self._tgt_eos_idx:
                 total += eos_norm * source / length
-            log_probs.append(total * (temperature or 1.0))  # 0 is the most probable word, as it is
+            log_probs.append(total * (temperature or 1.0))  # 0: argmax, without scaling
         return log_probs
 
     @torch.no_grad()
     def _rescored(self, batch: Any, src_vocabs: Any, predictions: list[Tensor]) -> list[float]:
-        """Log probabilities of translations, read again; draws leave no trace."""
+        """Log probabilities of translations, computed again; the random state does not change."""
         framed = self._align_pad_prediction(
             [[tokens] for tokens in predictions], bos=self._tgt_bos_idx, pad=self._tgt_pad_idx
         )  # N x 1 x T

@@ -26,7 +26,7 @@ FORBIDDEN = -1e20  # the log probability that OpenNMT's search gives a word it m
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation of a line; of an empty line, an empty one."""
+    """A translation of a line; empty for an empty line."""
 
     score: Any = 0.0
     text: str = ""
@@ -35,7 +35,7 @@ class Hypothesis:
     attention: Tensor | None = None  # T or, with the end of the sentence, T + 1 x source tokens (and NULL)
 
     def __str__(self) -> str:
-        """The text, and with links OpenNMT's form of them: "a translation ||| 0-0 1-1"."""
+        """The text, with links in OpenNMT-py's format: "a translation ||| 0-0 1-1"."""
         aligned = "" if self.links is None else DefaultTokens.ALIGNMENT_SEPARATOR + pharaoh(self.links)
         return self.text + aligned
 
@@ -46,12 +46,12 @@ class Translator(Tallying, onmt.translate.translator.Translator):
     A model without text processing, such as a stock OpenNMT-py model, translates tokens to tokens.
 
     Attributes:
-        processing: how raw text becomes tokens and tokens become text; None for neither.
-        model_opt: the options that the model was trained with.
-        progress: a progress bar that counts sentences, or None.
-        report_align: OpenNMT's: have alignments from a transformer's heads.
-        aligns: give each translation its links: from those heads, or from the attention of the search.
-        keeps_attention: give the best translation of each line the attention of the search.
+        processing: text processing of the model; None: text is split at spaces.
+        model_opt: options that the model was trained with.
+        progress: progress bar that counts sentences, or None.
+        report_align: OpenNMT-py's flag: alignments from the heads of a transformer.
+        aligns: add links to each translation, from those heads or from the attention of the search.
+        keeps_attention: add the attention of the search to the best translation of each line.
     """
 
     processing: TextProcessing | None = None
@@ -64,7 +64,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
     def from_opt(
         cls, model: Any, fields: Any, opt: Namespace, model_opt: Namespace, **kwargs: Any
     ) -> "Translator":
-        """OpenNMT's constructor."""
+        """Build the translator from options; OpenNMT-py's interface."""
         aligns = kwargs.pop("report_align", False)
         if aligns and not model.decoder.attentional:
             raise UserError("-report_align needs a model with attention")
@@ -80,7 +80,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
     def translate(
         self, src: Sequence[str | bytes], *args: Any, **kwargs: Any
     ) -> tuple[list[list[Any]], list[list[str]]]:
-        """Scores and translations, both `len(src)` x `n_best`, for OpenNMT's callers.
+        """Scores and translations, both `len(src)` x `n_best`; OpenNMT-py's interface.
 
         With -report_align, each translation is followed by its links.
         """
@@ -101,10 +101,10 @@ class Translator(Tallying, onmt.translate.translator.Translator):
         align_debug: bool = False,
         phrase_table: str = "",
     ) -> list[list[Hypothesis]]:
-        """Translate lines; line i of the results is that of source line i.
+        """Translate lines, in the order given.
 
-        An empty source line has empty translations. Lines are translated in order of length, so
-        that a batch wastes little on padding, unless they are to be printed on the way.
+        An empty line has empty translations. Batches have lines of similar length, to reduce padding, unless
+        translations are printed on the way.
 
         Returns:
             `len(src)` x `n_best`.
@@ -134,20 +134,20 @@ class Translator(Tallying, onmt.translate.translator.Translator):
         return results
 
     def translate_dynamic(self, *args: Any, **kwargs: Any) -> Any:
-        """OpenNMT's, which has links from transformers only."""
+        """Translate with transforms; only transformers have links there."""
         if self.aligns and not self.report_align:
             raise UserError("-report_align does not go with -transforms for this model; give its tokens")
         return super().translate_dynamic(*args, **kwargs)
 
     def translate_batch(self, batch: Any, src_vocabs: Any, attn_debug: bool) -> dict[str, Any]:
-        """OpenNMT's, counting on the progress bar and keeping the attention."""
+        """Translate a batch, update the progress bar and keep the attention."""
         wanted = (self.n_best if self.aligns else 1) if self.aligns or self.keeps_attention else 0
         result = super().translate_batch(batch, src_vocabs, attn_debug or wanted > 0)
         if wanted:
             found = result["alignment" if self.report_align else "attention"]
             lengths = batch.src[1].tolist()
             for i, length, matrices in zip(batch.indices.tolist(), lengths, found, strict=True):
-                # Copies: the search's are views of all hypotheses', and have padding in them.
+                # Copies: those of the search are views of all hypotheses, with padding.
                 self._attention[i] = [
                     None if matrix is None else self._of_sentence(matrix[:, :length].to("cpu", copy=True))
                     for matrix in matrices[:wanted]
@@ -160,9 +160,9 @@ class Translator(Tallying, onmt.translate.translator.Translator):
     def _decode_and_generate(
         self, *args: Any, step: int | None = None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """OpenNMT's; in a search, our models write no padding and no begin of a sentence."""
+        """One step of OpenNMT-py's search; models with -attention never predict padding or <s>."""
         log_probs, attention = super()._decode_and_generate(*args, step=step, **kwargs)
-        if step is None and log_probs.dim() == 2:  # references without a word: it has squeezed T = 1 out
+        if step is None and log_probs.dim() == 2:  # empty references: OpenNMT-py has squeezed T = 1
             log_probs = log_probs.unsqueeze(0)
         if step is not None and any(
             isinstance(part, AttentionDecoder) for part in parts_of(self.model.decoder)
@@ -176,14 +176,14 @@ class Translator(Tallying, onmt.translate.translator.Translator):
     ) -> list[Hypothesis]:
         """The n_best translations of a line of tokens.
 
-        A beam that is wider than there are translations has some of probability 0, which are left empty.
+        A beam with fewer than n_best possible translations has some of probability 0, which stay empty.
         """
         hypotheses: list[Hypothesis] = []
         for score, line, matrix in itertools.zip_longest(scores, lines, attention):
             if float(score) == -math.inf:
                 hypotheses.append(Hypothesis(score, links=frozenset() if self.aligns else None))
                 continue
-            if self.report_align:  # OpenNMT has appended the heads' links between tokens
+            if self.report_align:  # OpenNMT-py has appended links between tokens
                 line = line.rpartition(DefaultTokens.ALIGNMENT_SEPARATOR)[0]
             tokens = line.split(" ") if line else []
             links = self._links(source.split(" "), tokens, matrix) if self.aligns else None
@@ -192,7 +192,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
         return hypotheses
 
     def _links(self, source: list[str], target: list[str], attention: Tensor | None) -> Links:
-        """Each target word's most probable source word; none where that is NULL."""
+        """Links to the most probable source word of each target word; none if that is NULL."""
         if attention is None or not target:
             return frozenset()
         rows = attention[: len(target)]  # without the end of the sentence
@@ -202,7 +202,7 @@ class Translator(Tallying, onmt.translate.translator.Translator):
         return argmax_links(by_words(rows, *words, self.null), self.null)
 
     def _of_sentence(self, attention: Tensor) -> Tensor:
-        """The search's attention over source tokens, with NULL if the model has it."""
+        """Attention over source tokens, with NULL if the model has it."""
         return with_null(attention) if self.null else attention
 
     @property
@@ -212,11 +212,11 @@ class Translator(Tallying, onmt.translate.translator.Translator):
 
     @property
     def lowercase(self) -> bool:
-        """The model knows lower case only."""
+        """Whether the text of the model is lower-cased."""
         return self.processing is not None and self.processing.tgt.lowercase
 
     def encode(self, line: str | bytes, side: str) -> str:
-        """A line as the model's tokens, separated by spaces."""
+        """The tokens of a line, separated by spaces."""
         text = line.decode("utf-8") if isinstance(line, bytes) else line
         if self.processing is None:
             return " ".join(text.split())

@@ -37,7 +37,7 @@ FORMAT_VERSION = 1
 TOKENIZERS = ("moses", "none")
 SUBWORDS = ("sentencepiece", "bpe", "none")
 
-VOCAB_SIZE = 14_000  # the most subwords, or whole words, that nobody asked for
+VOCAB_SIZE = 14_000  # default maximum number of subwords or words
 WORDS_A_SUBWORD = 50  # running words of the training text to a subword, so that each is seen often
 BEYOND_CHARACTERS = 100  # the fewest subwords of a text, besides its characters, if it has so many
 

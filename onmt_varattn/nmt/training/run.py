@@ -45,7 +45,7 @@ def train(opt: Namespace, world: World | None = None, filled: dict[str, Any] | N
     Args:
         opt: options that are checked already.
         world: the processes that train together; all have the same options.
-        filled: options that nobody gave, with what they were filled in with; for the log.
+        filled: default values of options that were not given, for the log.
     """
     world = world or alone(cuda=bool(opt.gpu_ranks))
     if opt.world_size != world.size:
