@@ -213,6 +213,17 @@ def test_every_module_that_a_page_names_exists(page):
             assert re.search(rf"\b{rest[0]}\b", (path / "__init__.py").read_text("utf-8")), name
 
 
+def test_the_module_tables_of_the_architecture_page_are_complete():
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    tables = dict(re.findall(r"^\| `(\w+)/` \| \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.M))
+    assert set(tables) == {"latent", "modules", "training", "nmt", "vqa"}
+    for folder, rows in tables.items():
+        names = "".join(row.split("|")[1] for row in rows.splitlines())
+        found = (ROOT / "onmt_varattn" / folder).iterdir()
+        modules = {path.name for path in found if path.suffix == ".py" or (path / "__init__.py").exists()}
+        assert set(re.findall(r"`([\w.]+)/?`", names)) == modules - {"__init__.py"}, folder
+
+
 def test_every_test_that_the_formulas_name_exists():
     defined = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
