@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from onmt_varattn.analysis.figures import save
 from onmt_varattn.reproduction.recipe import Paper
 from onmt_varattn.reproduction.tables import Result, Results, Value, in_mode, kmax_modes
 
@@ -44,7 +45,7 @@ def plot_kmax(results: Results, paper: Paper, measure: Measure, path: Path) -> N
     axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_title("dotted: as trained (all alignments, or soft)", fontsize="medium")
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    figure.savefig(path, dpi=130)
+    save(figure, str(path))
     pyplot.close(figure)
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,7 @@ def build(
     paper: Paper,
     rows: Sequence[str],
     columns: Mapping[str, Column],
-    labels: Sequence[str] = SHORT,
+    labels: Collection[str] = SHORT,
     reported: Mapping[str, str] | None = None,
 ) -> Table:
     """A table with one line per row that has a result.

@@ -1,19 +1,9 @@
 """The paper's tables of translation."""
 
 from onmt_varattn.nmt.text.scores import NAMES
+from onmt_varattn.reproduction import tables
 from onmt_varattn.reproduction.recipe import Paper
-from onmt_varattn.reproduction.tables import (
-    LABELS,
-    Column,
-    Results,
-    Table,
-    Value,
-    against_k,
-    build,
-    entropies,
-    in_mode,
-    value,
-)
+from onmt_varattn.reproduction.tables import Column, Results, Table, Value, in_mode, value
 
 K = 5  # of the paper's K-max table
 
@@ -30,8 +20,15 @@ def table_1(results: Results, paper: Paper) -> Table:
     """Objectives and expectations; rows of a recipe that the paper does not have come last."""
     rows = [*paper.tables[1], *paper.unlisted(results)]
     title = "Table 1: objective and expectation"
-    return build(
-        "table1", title, results, paper, rows, {**PPL, **_scores()}, labels=list(LABELS), reported=REPORTED
+    return tables.build(
+        "table1",
+        title,
+        results,
+        paper,
+        rows,
+        {**PPL, **_scores()},
+        labels=tables.LABELS,
+        reported=REPORTED,
     )
 
 
@@ -41,7 +38,7 @@ def table_2(results: Results, paper: Paper) -> Table:
     own, kmax = _scores(), _scores(f"kmax{K}")
     for heading in own:
         columns |= {heading: own[heading], f"{heading} K={K}": kmax[heading]}
-    return build(
+    return tables.build(
         "table2",
         f"Table 2: exact (soft for soft attention) against the {K} most probable alignments",
         results,
@@ -55,7 +52,7 @@ def table_2(results: Results, paper: Paper) -> Table:
 def table_3(results: Results, paper: Paper) -> Table:
     """Ways of training the posterior."""
     bounds = {"ELBO per token": Column(value("elbo"), 3), "KL per token": Column(value("kl"), 3)}
-    return build(
+    return tables.build(
         "table3",
         "Table 3: inference alternatives for variational attention",
         results,
@@ -70,20 +67,20 @@ def table_3(results: Results, paper: Paper) -> Table:
 def entropy_table(results: Results, paper: Paper) -> Table:
     """Entropies of alignments."""
     rows = [*paper.entropies, *(row for row in paper.tables[3] if row not in paper.entropies)]
-    return entropies("target token", results, paper, rows)
+    return tables.entropies("target token", results, paper, rows)
 
 
 def kmax_table(results: Results, paper: Paper) -> Table:
     """Perplexity against K: the numbers of the plot, without models that cannot be enumerated."""
     rows = [row for row, runs in results.items() if runs and in_mode("ppl", "exact")(runs[0]) is not None]
     title = "Perplexity when the K most probable alignments are mixed"
-    return against_k("kmax", title, "ppl", results, paper, rows)
+    return tables.against_k("kmax", title, "ppl", results, paper, rows)
 
 
 def alignment_table(results: Results, paper: Paper) -> Table:
     """Alignment error rates in percent, where gold alignments are known."""
     kinds = {"prior": "prior", "posterior": "posterior", "exact posterior": "exact"}
-    return build(
+    return tables.build(
         "alignments",
         "Alignment error rate in percent: each word's most probable source word against gold",
         results,

@@ -1,18 +1,8 @@
 """The paper's tables of visual question answering; rows that the paper does not have come last."""
 
+from onmt_varattn.reproduction import tables
 from onmt_varattn.reproduction.recipe import Paper
-from onmt_varattn.reproduction.tables import (
-    LABELS,
-    Column,
-    Results,
-    Table,
-    Value,
-    against_k,
-    build,
-    entropies,
-    in_mode,
-    value,
-)
+from onmt_varattn.reproduction.tables import Column, Results, Table, Value, in_mode, value
 
 ANSWER_TYPES = ["yes/no", "number", "other"]  # the official ones, in their usual order
 NATURAL = {"NLL": Column(in_mode("nll")), "accuracy": Column(in_mode("accuracy"))}
@@ -20,14 +10,14 @@ NATURAL = {"NLL": Column(in_mode("nll")), "accuracy": Column(in_mode("accuracy")
 
 def table_1(results: Results, paper: Paper) -> Table:
     """Objectives and expectations."""
-    return build(
+    return tables.build(
         "table1",
         "Table 1, right: objective and expectation",
         results,
         paper,
         _rows(results, paper),
         NATURAL,
-        labels=list(LABELS),
+        labels=tables.LABELS,
         reported={"NLL": "nll", "accuracy": "accuracy"},
     )
 
@@ -38,19 +28,19 @@ def answer_type_table(results: Results, paper: Paper) -> Table:
     kinds = [*(kind for kind in ANSWER_TYPES if kind in found), *sorted(found - set(ANSWER_TYPES))]
     columns = {kind: Column(_of_type(kind)) for kind in kinds} | {"all": NATURAL["accuracy"]}
     title = "Accuracy by type of answer, in percent"
-    return build("answer_types", title, results, paper, _rows(results, paper), columns)
+    return tables.build("answer_types", title, results, paper, _rows(results, paper), columns)
 
 
 def kmax_table(results: Results, paper: Paper) -> Table:
     """NLL against K: the numbers of the plot."""
     title = "NLL when the K most probable boxes are mixed"
-    return against_k("kmax", title, "nll", results, paper, _rows(results, paper))
+    return tables.against_k("kmax", title, "nll", results, paper, _rows(results, paper))
 
 
 def kmax_accuracy_table(results: Results, paper: Paper) -> Table:
     """Accuracy against K."""
     title = "Accuracy when the K most probable boxes are mixed"
-    return against_k("kmax_accuracy", title, "accuracy", results, paper, _rows(results, paper))
+    return tables.against_k("kmax_accuracy", title, "accuracy", results, paper, _rows(results, paper))
 
 
 def table_3(results: Results, paper: Paper) -> Table:
@@ -58,12 +48,12 @@ def table_3(results: Results, paper: Paper) -> Table:
     rows = [row for row in _rows(results, paper) if results[row][0]["attention"] == "variational"]
     bounds = {"ELBO per question": Column(value("elbo"), 3), "KL per question": Column(value("kl"), 3)}
     title = "Inference alternatives for variational attention"
-    return build("table3", title, results, paper, rows, {**NATURAL, **bounds}, labels=list(LABELS))
+    return tables.build("table3", title, results, paper, rows, {**NATURAL, **bounds}, labels=tables.LABELS)
 
 
 def entropy_table(results: Results, paper: Paper) -> Table:
     """Entropies of alignments to boxes."""
-    return entropies("question", results, paper, _rows(results, paper))
+    return tables.entropies("question", results, paper, _rows(results, paper))
 
 
 def box_table(results: Results, paper: Paper) -> Table:
@@ -71,7 +61,7 @@ def box_table(results: Results, paper: Paper) -> Table:
     known = {row: runs for row, runs in results.items() if runs and runs[0].get("boxes")}
     kinds = list(dict.fromkeys(kind for runs in known.values() for run in runs for kind in run["boxes"]))
     names = {"prior": "prior", "posterior": "posterior", "exact": "exact posterior"}
-    return build(
+    return tables.build(
         "boxes",
         "Probability of the box that the answer is about, in percent, by kind of question",
         known,

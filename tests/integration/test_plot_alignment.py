@@ -116,7 +116,7 @@ def test_characters_without_a_font_are_a_warning_in_one_sentence(model, tmp_path
         ("-source x -target y -from prior prior -output {out}.png", "one panel shows one distribution"),
         (
             "-src {out}.blank.svg -tgt {toy}/test.en -output {out}.blank.svg",
-            "is an input and would be written over",
+            "is -src and would be written over",
         ),
         ("-source x -target y -output {toy}/test.de/a.png", "cannot be written"),
     ],

@@ -1,6 +1,5 @@
 """onmt_explore: write a page to look at a model's alignments."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ import torch
 from onmt_varattn.errors import UserError
 from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import parse, run
-from onmt_varattn.utils.files import check_writable, write_result
+from onmt_varattn.utils.files import check_output, write_result
 from onmt_varattn.utils.progress import progress
 from onmt_varattn.utils.reading import read_parallel
 from onmt_varattn.utils.settings import setting
@@ -45,7 +44,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def explore(opt: ExploreSettings) -> None:
     """Read the sentences, write the page."""
-    check(opt)
+    check_output("output", opt.output, [("model", opt.model), ("src", opt.src), ("tgt", opt.tgt)])
     every = read_parallel(opt.src, opt.tgt)
     from onmt_varattn.analysis.explorer import Explorer, Pair
     from onmt_varattn.api import Model
@@ -75,14 +74,6 @@ def explore(opt: ExploreSettings) -> None:
         print(f"left out: pairs with a blank side: {blank:,}")
     if more := len(whole) - len(pairs):
         print(f"left out: pairs beyond -sentences {opt.sentences}: {more:,}")
-
-
-def check(opt: ExploreSettings) -> None:
-    """Refuse what can be refused before the model is loaded."""
-    for name in ("model", "src", "tgt"):
-        if os.path.realpath(getattr(opt, name)) == os.path.realpath(opt.output):
-            raise UserError(f"-output {opt.output} is -{name} and would be written over")
-    check_writable(opt.output)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 from onmt_varattn.errors import UserError, require
 from onmt_varattn.training.settings import CheckpointSettings
 from onmt_varattn.utils.cli import parse, run
-from onmt_varattn.utils.files import check_writable
+from onmt_varattn.utils.files import check_output
 from onmt_varattn.utils.reading import read_lines
 from onmt_varattn.utils.settings import setting
 
@@ -53,7 +53,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def plot_alignment(opt: PlotSettings) -> None:
     """Check everything that needs no model; then read the sentence and draw it."""
     outputs = opt.output
-    check_outputs(outputs, [path for path in (opt.model, opt.compare, opt.src, opt.tgt) if path])
+    check_outputs(opt, outputs)
     if len(set(opt.kinds)) != len(opt.kinds) or len(opt.kinds) > 2:
         raise UserError(f"-from {' '.join(opt.kinds)}: one panel shows one distribution, or two different")
     source, target = sentence_pair(opt)
@@ -111,16 +111,16 @@ def check_same_words(one: Any, other: Any, opt: PlotSettings) -> None:
         )
 
 
-def check_outputs(outputs: Sequence[str], inputs: Sequence[str]) -> None:
-    """Each can be written, in a format known by its ending, and is no input."""
+def check_outputs(opt: PlotSettings, outputs: Sequence[str]) -> None:
+    """Check that all pictures can be written, in a format known by its extension."""
     from onmt_varattn.analysis.figures import ending_of
 
     require("matplotlib")
     for path in outputs:
         ending_of(path)
-        if os.path.realpath(path) in map(os.path.realpath, inputs):
-            raise UserError(f"-output {path} is an input and would be written over")
-        check_writable(path)
+        check_output(
+            "output", path, [(name, getattr(opt, name)) for name in ("model", "compare", "src", "tgt")]
+        )
 
 
 def sentence_pair(opt: PlotSettings) -> tuple[str, str]:
