@@ -13,9 +13,9 @@ from onmt_varattn.bin.analysis.align import AlignSettings
 from onmt_varattn.bin.analysis.explore import ExploreSettings
 from onmt_varattn.bin.analysis.plot_alignment import PlotSettings
 from onmt_varattn.bin.nmt.average_models import AverageSettings
-from onmt_varattn.bin.nmt.preprocess import preprocess_parser
 from onmt_varattn.bin.nmt.release_model import ReleaseSettings
 from onmt_varattn.bin.nmt.server import ServerSettings
+from onmt_varattn.nmt.data.settings import preprocess_parser
 from onmt_varattn.nmt.parsers import evaluate_parser, train_parser, translate_parser, vocabulary_parser
 from onmt_varattn.nmt.settings import TrainSettings, TranslateSettings
 from onmt_varattn.utils.cli import Parser, parser_of

@@ -44,7 +44,8 @@ def test_a_typo_is_named_with_the_nearest_option(typo, meant, capsys):
 
 
 @pytest.mark.parametrize(
-    "command", ["nmt.train", "nmt.translate", "nmt.translate_dynamic", "nmt.build_vocab", "vqa.train"]
+    "command",
+    ["nmt.preprocess", "nmt.train", "nmt.translate", "nmt.translate_dynamic", "nmt.build_vocab", "vqa.train"],
 )
 def test_a_typo_is_named_first_and_without_importing_torch(command):
     """Required options are missing as well, and the answer must not take seconds."""

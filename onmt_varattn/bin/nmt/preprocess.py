@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 
-from onmt_varattn.nmt.data.preprocessing import preprocess, preprocess_parser
+from onmt_varattn.nmt.data.settings import preprocess_parser
 from onmt_varattn.utils.cli import run
-
-__all__ = ["main", "preprocess", "preprocess_parser"]
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """The command."""
-    run(lambda: preprocess(args))
+    run(lambda: _preprocess(args))
+
+
+def _preprocess(args: Sequence[str] | None) -> None:
+    preprocess_parser().parse_args(args)  # reports mistakes before torch is imported
+    from onmt_varattn.nmt.data.preprocessing import preprocess
+
+    preprocess(args)
 
 
 if __name__ == "__main__":

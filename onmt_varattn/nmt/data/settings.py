@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from onmt.opts import config_opts
-
-from onmt_varattn.nmt.text.processing import SUBWORDS, TOKENIZERS, VOCAB_SIZE, WORDS_A_SUBWORD
+from onmt_varattn.nmt.text import SUBWORDS, TOKENIZERS, VOCAB_SIZE, WORDS_A_SUBWORD
 from onmt_varattn.utils.cli import Parser
 from onmt_varattn.utils.settings import Settings, add_to, setting
 
@@ -129,6 +127,11 @@ class PreprocessSettings(FilterSettings, LinkSettings, TextSettings, CorpusSetti
 def preprocess_parser() -> Parser:
     """All options of onmt_preprocess."""
     parser = Parser(description="Tokenise, learn and apply subwords, filter, and build vocabularies.")
-    config_opts(parser)
+    group = parser.add_argument_group("Configuration")
+    for name, kind, help_text in (
+        ("config", "is_config_file_arg", "Path of a YAML file of options."),
+        ("save_config", "is_write_out_config_file_arg", "Path to which the options are written as YAML."),
+    ):
+        group.add_argument(f"-{name}", f"--{name}", help=help_text, **{kind: True})
     add_to(parser, PreprocessSettings)
     return parser

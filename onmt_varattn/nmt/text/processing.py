@@ -31,14 +31,10 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from onmt_varattn.analysis.reading import Sentence
 from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.text import SUBWORDS, TOKENIZERS, VOCAB_SIZE, WORDS_A_SUBWORD
 from onmt_varattn.utils.files import atomic_write
 
 FORMAT_VERSION = 1
-TOKENIZERS = ("moses", "none")
-SUBWORDS = ("sentencepiece", "bpe", "none")
-
-VOCAB_SIZE = 14_000  # default maximum number of subwords or words
-WORDS_A_SUBWORD = 50  # running words of the training text to a subword, so that each is seen often
 BEYOND_CHARACTERS = 100  # the fewest subwords of a text, besides its characters, if it has so many
 
 MOST_CACHED = 100_000  # words whose subwords are remembered
