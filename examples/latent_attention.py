@@ -1,6 +1,6 @@
 """A toy translator with latent attention: python examples/latent_attention.py [objective].
 
-A source is a string of letters; its translation reads it as a circle from a random letter on, in a code.
+A source is a string of letters; its translation is the string, rotated by a random number, in a code.
 """
 
 import sys
@@ -23,7 +23,7 @@ def batch(size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 class Translator(nn.Module):
-    """Encoder, decoder and inference network, and latent attention on top of them."""
+    """Encoder, decoder and inference network with latent attention."""
 
     def __init__(self, objective: str, size: int = 64) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Translator(nn.Module):
         self.attention = LatentAttention(size, size, LETTERS, objective=objective, warm_up_steps="auto")
 
     def forward(self, source: Tensor, padding: Tensor, gold: Tensor) -> dict[str, Tensor]:
-        """The arguments of `attention`, for N sources."""
+        """The arguments of `attention` for N sources."""
         words = self.target(gold.clamp(min=0))  # N x T x size
         memory, _ = self.encoder(self.source(source))  # N x S x size
         queries, _ = self.decoder(nn.functional.pad(words[:, :-1], (0, 0, 1, 0)))  # of the words before

@@ -1,6 +1,6 @@
-"""Latent alignment, in torch alone: nothing here knows OpenNMT-py or text.
+"""Latent alignment for PyTorch models; it needs neither OpenNMT-py nor text.
 
-Letters beside tensors, in this package and in those built on it:
+Letters in the shapes of tensors, in this package and those built on it:
 
     N  sentences              S  source positions      D  decoder state (query) size
     Q  queries per sentence   K  candidates per query  M  memory size, one vector per source position

@@ -1,4 +1,4 @@
-"""Networks around latent attention, in torch alone, batch first: decoders and inference networks."""
+"""Networks for latent attention, batch first: decoders and inference networks. They need only torch."""
 
 from onmt_varattn.modules.decoder import RNNDecoder, State, Trace
 from onmt_varattn.modules.posterior import GatedPosterior, Posterior, SentenceEncoder

@@ -1,4 +1,4 @@
-"""The RNN decoder: target words whose attention is an alignment distribution.
+"""RNN decoder with latent attention.
 
 At each step j, with x_1..x_S the source states ("memory"):
 
@@ -6,8 +6,8 @@ At each step j, with x_1..x_S the source states ("memory"):
     prior       p(z_j = i) = softmax_i score(q_j, x_i)
     context     c_j = E_p[x_z], fed back at the next step (c_0 = 0)
 
-Without input feeding the RNN reads the words alone, and no loop over time is needed. Readout, output
-layer and loss come after it, for all positions at once.
+Without input feeding the input of the RNN is the embedding alone, and no loop over time is needed. Readout,
+output layer and loss follow the loop, for all positions at once.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class State:
 
     Attributes:
         hidden: states of the RNN, each layers x N*Q x D; two for an LSTM, one for a GRU.
-        context: the context that is fed back, N*Q x M; None without input feeding.
+        context: expected context of the last step, N*Q x M; None without input feeding.
         memory: the memory of the N sentences.
     """
 
@@ -44,7 +44,7 @@ class State:
 
 @dataclass
 class Trace:
-    """Queries, contexts and prior scores of known words, for N sentences of Q hypotheses each.
+    """Queries, contexts and prior scores of given words, for N sentences of Q hypotheses each.
 
     >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
     >>> decoder = RNNDecoder(nn.Embedding(20, 5), nn.LSTM(5, 8), attention)  # nothing is fed back
@@ -58,9 +58,9 @@ class Trace:
     Attributes:
         queries: N*Q x T x D.
         contexts: E_p[x_z], N*Q x T x M.
-        prior: scores, minus infinity where the source is padding, N*Q x T x S.
+        prior: prior scores, minus infinity at source padding, N*Q x T x S.
         memory: the memory of the N sentences.
-        posterior: scores of an inference network, shaped like `prior`; to be set by the caller.
+        posterior: scores of an inference network, N*Q x T x S, set by the caller. Default: none.
     """
 
     queries: Tensor
@@ -70,11 +70,11 @@ class Trace:
     posterior: Tensor | None = None
 
     def positions(self, gold: Tensor, real: Tensor) -> Positions:
-        """The real positions of N sentences with their words: N x T each."""
+        """The positions of N sentences where `real` is True, with their gold words: N x T each."""
         return Positions.of(self.queries, self.memory, gold, real, self.prior, self.contexts, self.posterior)
 
     def every_position(self) -> Positions:
-        """All positions of all hypotheses, in the order of time; there are no words to predict."""
+        """All positions of all hypotheses, ordered by step, without gold words."""
         rows, steps = self.queries.shape[:2]
         sentences, device = self.memory.sentences, self.queries.device
         row = torch.arange(rows, device=device)
@@ -98,7 +98,7 @@ class Trace:
 
 
 class RNNDecoder(nn.Module):
-    """An RNN decoder with latent attention; embedding, state and memory sizes are independent.
+    """RNN decoder with latent attention; the sizes of embeddings, states and memory are independent.
 
     >>> attention = LatentAttention(query_size=8, memory_size=6, words=20, objective="marginal")
     >>> decoder = RNNDecoder(nn.Embedding(20, 5), StackedCells("LSTM", 1, 5 + 6, 8), attention)
@@ -109,10 +109,10 @@ class RNNDecoder(nn.Module):
 
     Args:
         embeddings: module from words to vectors.
-        rnn: `StackedCells` that read [embedding; context], for input feeding of the expected context; or
-            torch.nn.LSTM or GRU, time first, over the embeddings alone, without input feeding.
-        attention: its query size is the state size D, its memory size M.
-        initial: the first state: "zero", or the final state of the "encoder".
+        rnn: `StackedCells` with input [embedding; context], for input feeding of the expected context; or
+            torch.nn.LSTM or GRU, time first, with the embedding as input, without input feeding.
+        attention: latent attention; its query size is the state size D, its memory size is M.
+        initial: initial state: "zero" (default), or "encoder" for the final state of the encoder.
     """
 
     def __init__(
@@ -132,15 +132,15 @@ class RNNDecoder(nn.Module):
             self.bridge = nn.Identity() if same else nn.Linear(self.memory_size, self.size)
 
     def embed(self, words: Any) -> Tensor:
-        """Words to vectors: N x T -> N x T x E."""
+        """Embeddings of words: N x T -> N x T x E."""
         return self.embeddings(words)
 
     def start(self, memory: Memory, final: tuple[Tensor, ...] | None = None) -> State:
         """The state before the first word.
 
         Args:
-            memory: from `LatentAttention.prepare`.
-            final: final states of the encoder, each layers x N x M, for ``initial="encoder"``.
+            memory: result of `LatentAttention.prepare`.
+            final: final states of the encoder, each layers x N x M; required for ``initial="encoder"``.
         """
         vectors, batch = memory.vectors, memory.sentences
         if self.bridge is None:
@@ -153,11 +153,11 @@ class RNNDecoder(nn.Module):
         return State(hidden, context, memory)
 
     def run(self, words: Tensor, state: State) -> tuple[Trace, State]:
-        """Read known words, beginning with a state.
+        """Run the decoder on given words.
 
         Args:
             words: embeddings of the words before each position, N*Q x T x E.
-            state: from `start`, or from an earlier call.
+            state: initial state, from `start` or an earlier call.
 
         Returns:
             Queries, contexts and prior scores of all positions, and the state after the last word.
@@ -181,7 +181,7 @@ class RNNDecoder(nn.Module):
         return trace, State(hidden, context, memory)
 
     def _run_at_once(self, words: Tensor, state: State) -> tuple[Trace, State]:
-        """`run` where nothing is fed back: embeddings T x N*Q x E."""
+        """`run` without input feeding: embeddings T x N*Q x E."""
         memory = state.memory
         found, hidden = self.rnn(words, state.hidden if self.has_cell else state.hidden[0])
         queries = found.transpose(0, 1)  # N*Q x T x D

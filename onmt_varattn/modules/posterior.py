@@ -1,15 +1,15 @@
-"""Inference networks: posteriors over alignments that have seen what is to be predicted.
+"""Inference networks: posteriors over alignments, given source and target.
 
 `Posterior`, for sentences, is
 
     q(z_j = i) = softmax_i h_j' U x_i
 
-with x from a encoder of the source and h from a encoder of the target, gold word included.
+with x from an encoder of the source and h from an encoder of the target, including the gold word.
 `GatedPosterior`, for one answer y about N boxes with features x, is
 
     q(z = i) = softmax_i u' tanh(U1 (x_i * relu(V1 h_y)) + U2 (query * relu(V2 h_y)))
 
-with h_y the embedding of y, and * element by element. Only training and analysis ask for them.
+with h_y the embedding of y, and * the elementwise product. They are used in training and analysis only.
 """
 
 import torch
@@ -20,19 +20,19 @@ DIRECTIONS = {"brnn": 2, "rnn": 1, "mean": 0}
 
 
 class SentenceEncoder(nn.Module):
-    """Reads a sentence to one vector per word: a (bidirectional) RNN, or the embeddings alone.
+    """Encodes a sentence as one vector per word: a (bidirectional) RNN, or the embeddings alone.
 
     >>> encoder = SentenceEncoder("brnn", "LSTM", embedding_size=5, size=6, layers=1, dropout=0.0)
     >>> encoder(torch.randn(2, 7, 5), torch.tensor([7, 4])).shape
     torch.Size([2, 7, 6])
 
     Args:
-        kind: "brnn", "rnn" or "mean" (the embeddings alone).
+        kind: "brnn" (bidirectional), "rnn" or "mean" (the embeddings alone).
         rnn_type: "LSTM" or "GRU".
-        embedding_size: E.
+        embedding_size: E, size of the embeddings.
         size: size of the vectors, both directions together.
         layers: number of RNN layers.
-        dropout: dropout rate between layers, and on the vectors.
+        dropout: dropout rate between layers and on the vectors.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Posterior(nn.Module):
     Args:
         source_size: size of the source embeddings.
         target_size: size of the target embeddings.
-        kind: kind of the two readers, see `SentenceEncoder`.
-        rnn_type: "LSTM" or "GRU".
-        size: size of the readers, both directions together.
-        layers: number of RNN layers of each reader.
-        dropout: dropout rate between layers, and on the outputs of the readers.
-        null: also score a NULL position, which is the last one.
+        kind: kind of both encoders, see `SentenceEncoder`. Default: "brnn".
+        rnn_type: "LSTM" (default) or "GRU".
+        size: hidden size of the encoders, both directions together. Default: 512.
+        layers: number of RNN layers of each encoder. Default: 1.
+        dropout: dropout rate between layers and on the outputs of the encoders. Default: 0.
+        null: whether there is a NULL position, the last one. Default: False.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class GatedPosterior(nn.Module):
 
     Args:
         answers: number of answers.
-        answer_size: size of h_y.
-        memory_size: size of x_i.
-        query_size: size of the query.
-        attention_size: size of the hidden layer.
+        answer_size: size of the answer embeddings h_y.
+        memory_size: M, size of the vectors x_i.
+        query_size: D, size of the query.
+        attention_size: A, hidden size.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""The decoder's RNN, laid out for input feeding: as little as can be inside the loop over time.
+"""The RNN of a decoder with input feeding, with as few operations as possible in the loop over time.
 
-A step multiplies the context and the last state with weights, and adds what the words contribute;
-the words are known beforehand, so their products are taken for all steps at once. Likewise the
-weights' gradients: autograd would form a full-sized gradient at every step and add them up. Here
-the steps see weights without gradient, and one product over all steps forms it at the end:
+Each step multiplies the context and the last state with weights and adds the products of the words, which are
+computed for all steps at once, because the words are known in advance. Likewise for the gradients of the
+weights: autograd would compute a full-sized gradient at every step and add them up. Here the loop uses
+detached weights, and one product over all steps computes the gradient at the end:
 
     gates_t = parts_t + A a_t + H h_t        d A = sum_t d gates_t a_t',  d H = sum_t d gates_t h_t'
 
@@ -28,9 +28,9 @@ class StackedCells(nn.Module):
     Args:
         rnn_type: "LSTM" or "GRU".
         layers: number of cells.
-        input_size: input size of the first cell: embedding and context.
-        size: state size.
-        dropout: dropout rate between layers.
+        input_size: input size of the first cell: that of embedding and context.
+        size: D, state size.
+        dropout: dropout rate between layers. Default: 0.
     """
 
     def __init__(self, rnn_type: str, layers: int, input_size: int, size: int, dropout: float = 0.0) -> None:
@@ -41,14 +41,14 @@ class StackedCells(nn.Module):
 
     @property
     def is_lstm(self) -> bool:
-        """LSTMs have two states, GRUs one."""
+        """Whether the cells are LSTM cells, which have two states; GRU cells have one."""
         return isinstance(self.layers[0], nn.LSTMCell)
 
 
 class _AllSteps(torch.autograd.Function):
-    """The parts of all steps as they are; in the backward pass, the gradients of the weights besides.
+    """The identity on the parts of all steps, whose backward pass also computes the gradients of the weights.
 
-    `inputs` has a list for each weight, which the loop fills with what it multiplied at each step.
+    `inputs` has one list per weight, to which the loop appends the factor of each step.
     """
 
     @staticmethod
@@ -88,7 +88,7 @@ class _Products:
 
 
 class Recurrence:
-    """One run of a stacked RNN over known words, with a context fed in at every step.
+    """One run of a stacked RNN over given words, with a context as further input of every step.
 
     >>> words, hidden, context = torch.randn(7, 3, 5), (torch.zeros(1, 3, 8),), torch.zeros(3, 6)
     >>> recurrence = Recurrence(StackedCells("GRU", 1, 5 + 6, 8), words)
@@ -97,7 +97,7 @@ class Recurrence:
     torch.Size([3, 8])
 
     Args:
-        rnn: stack of cells; the first one reads [word; context].
+        rnn: stack of cells; the input of the first cell is [word; context].
         words: embeddings, T x N x E.
     """
 
