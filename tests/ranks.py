@@ -3,6 +3,7 @@
 Each writes what it found to DIRECTORY/RANK.json.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -67,35 +68,13 @@ def hang(world):
 
 
 def train():
-    """Train as DIRECTORY/runs.json says, one run after the other, with faults where it says so.
+    """Train as DIRECTORY/runs.json says, one run after the other, with faults where it says so."""
+    from tests import faulty
 
-    A fault is a rank, a step, and what goes wrong: "loss" or "gradient" is not a number, or there
-    is no "memory" for more than so many sentences.
-    """
-    import onmt_varattn.bin.nmt.train
-    from onmt_varattn.nmt.training import loss, task
-
-    evaluate, backward = loss.TrainingLoss.evaluate, task.TranslationTask.backward
-    for words, (rank, step, what, most), port in json.loads(Path(sys.argv[2], "runs.json").read_text()):
+    for module, words, fault, port in json.loads(Path(sys.argv[2], "runs.json").read_text()):
         os.environ["MASTER_PORT"] = str(port)  # those who parted meet anew elsewhere
-
-        def here(at, rank=rank, step=step):
-            return int(os.environ["RANK"]) == rank and at == step
-
-        def faulty(self, positions, what=what, here=here):
-            value, report = evaluate(self, positions)
-            if here(self.step) and what == "loss":
-                report["log_likelihood"] = report["log_likelihood"] * float("nan")
-            return value * float("nan") if here(self.step) and what == "gradient" else value, report
-
-        def cramped(self, share, normalization, what=what, here=here, most=most):
-            stats = backward(self, share, normalization)
-            if what == "memory" and here(self.optim.training_step) and len(share.examples) > most:
-                raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 byte")
-            return stats
-
-        loss.TrainingLoss.evaluate, task.TranslationTask.backward = faulty, cramped
-        onmt_varattn.bin.nmt.train.main(words)
+        faulty.inject(setattr, **fault)
+        importlib.import_module(module).main(words)
 
 
 def main():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from onmt_varattn.nmt.plugin import register
 from onmt_varattn.utils import pages
+from tests import scenes, tasks
 from tests.attacks.arena import Arena
 from tests.attacks.cases import corpus, one_of_each
 from tests.faults import server_load, training
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def prepare(directory):
-    """A toy corpus and a model that has learned a little of it: the prefix and the checkpoint."""
+    """Data of all tasks, and a translation model that has learned a little: the tasks and the checkpoint."""
 
     def run(*command):
         subprocess.run([sys.executable, *command], check=True, cwd=ROOT, capture_output=True)
@@ -45,8 +46,11 @@ def prepare(directory):
     ]
     run("preprocess.py", *files, "-save_data", prefix, *["-vocab_size", "400", "-num_threads", "1"])
     steps = "-train_steps 300 -valid_steps 300 -save_checkpoint_steps 300"
-    run("train.py", "-config", f"{prefix}.yaml", *training.RUN.split(), *steps.split(), "-save_model", model)
-    return prefix, Path(f"{model}_step_300.pt")
+    with contextlib.redirect_stdout(io.StringIO()):
+        data = {"translation": prefix, "vqa": scenes.prepare(directory)}
+    found = [build(data[name], training.SIZES[name]) for name, build in tasks.TASKS.items()]
+    run("train.py", *found[0].words(model, steps, training.RUN))
+    return found, Path(f"{model}_step_300.pt")
 
 
 def row(outcome):
@@ -110,11 +114,12 @@ def main():
     outcomes = []
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        data, model = prepare(directory)
+        known, model = prepare(directory)
         lines = (directory / "toy/test.de").read_text("utf-8").splitlines()
 
         def everything():
-            yield from training.all_faults(data, directory)
+            for task in known:
+                yield from training.all_faults(task, directory / task.name)
             yield crafted(directory / "arena")
             yield served(model, lines, args.clients, args.hostile, args.seconds)
 

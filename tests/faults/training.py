@@ -1,5 +1,6 @@
 """Faults of a training run, each compared with a run that nothing happened to."""
 
+import dataclasses
 import json
 import os
 import random
@@ -13,18 +14,20 @@ from pathlib import Path
 
 import torch
 
-from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.utils.files import temporary_start
+from tests.tasks import SAMPLED
 
 ROOT = Path(__file__).parent.parent.parent
 STEPS = 120
+SIZES = {
+    "translation": "-encoder_type brnn -layers 1 -word_vec_size 32 -enc_rnn_size 64 -dec_rnn_size 64",
+    "vqa": "-word_vec_size 32 -rnn_size 64 -attention_size 64 -answer_vec_size 32",
+}
 RUN = (
-    "-attention variational -attention_estimator sample -attention_warmup_steps 0 -encoder_type brnn -layers 1 -word_vec_size 32 "
-    "-enc_rnn_size 64 -dec_rnn_size 64 -optim adam -learning_rate 0.003 -dropout 0.2 -batch_size 16 "
-    f"-bucket_size 300 -train_steps {STEPS} -valid_steps 20 -report_every 7 -save_checkpoint_steps 5 "
+    f"{SAMPLED} -optim adam -learning_rate 0.003 -dropout 0.2 -batch_size 16 "
+    f"-train_steps {STEPS} -valid_steps 20 -report_every 7 -save_checkpoint_steps 5 "
     "-keep_checkpoint 3 -decay_on_plateau 2 -early_stopping 50 -seed 5"
 )
-TWO = "-world_size 2 -gpu_backend gloo -batch_size 8"
 
 
 @dataclass
@@ -43,16 +46,25 @@ class Outcome:
 
 
 class Runs:
-    """Training runs in a directory, on one data set."""
+    """Training runs of a task in a directory.
 
-    def __init__(self, data, directory, seed=1):
-        self.data, self.directory, self.draw = data, Path(directory), random.Random(seed)
+    Args:
+        task: of tests/tasks.py.
+        directory: for checkpoints.
+        seed: of the moments at which faults happen.
+    """
 
-    def start(self, name, *words, module="onmt_varattn.bin.nmt.train", **environment):
+    def __init__(self, task, directory, seed=1):
+        self.task, self.directory, self.draw = task, Path(directory), random.Random(seed)
+        self.two = f"{task.two} -batch_size 8"
+
+    def start(self, name, *words, fault=None):
         """Start (or go on with) a run; its output can be read."""
-        command = [sys.executable, "-m", module, "-config", f"{self.data}.yaml", *RUN.split()]
-        command += [*" ".join(words).split(), "-resume", "-save_model", str(self.directory / name)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        flags = f"{' '.join(words)} -resume"
+        arguments = self.task.words(self.directory / name, flags, RUN)
+        faulty = ["tests.faulty"] if fault else []
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "FAULT": json.dumps(fault or {})}
+        command = [sys.executable, "-m", *faulty, self.task.module, *arguments]
         return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=env)
 
     def finish(self, name, *words, **more):
@@ -78,9 +90,8 @@ class Runs:
     def differences(self, name, whole="whole"):
         """What is not as in the run that nothing happened to."""
         found = []
-        one, other = (checkpoint.load(f"{self.directory}/{n}_step_{STEPS}.pt") for n in (whole, name))
-        for part in ("model", "generator"):
-            found += [key for key, value in one[part].items() if not torch.equal(value, other[part][key])]
+        one, other = (self.task.content(self.directory / n, STEPS) for n in (whole, name))
+        found += [key for key, value in one.items() if not torch.equal(value, other[key])]
         metrics = [(self.directory / f"{n}.metrics.jsonl").read_bytes() for n in (whole, name)]
         return found + (["the metrics file"] if metrics[0] != metrics[1] else [])
 
@@ -210,10 +221,11 @@ def not_finite(runs):
     """Steps that cannot be taken are left out, and all others are."""
     outcome = Outcome("loss not finite", times=4)
     bad = [10, 11, 50, 90]
-    said = runs.finish("nan", module="tests.faults.faulty_train", FAULT=json.dumps({"nan": bad}))
-    named = [step for step in bad if f"Step {step} is left out: its gradient is not finite. Lines: " in said]
+    said = runs.finish("nan", fault={"gradient": bad})
+    left_out = "is left out: its gradient is not finite. " + runs.task.named
+    named = [step for step in bad if f"Step {step} {left_out}" in said]
     summary = next((line for line in said.splitlines() if "Left out: 4 steps" in line), "")
-    outcome.result = f"{len(named)} steps left out and named with their lines; the run went on"
+    outcome.result = f"{len(named)} steps left out and named with their {runs.task.items}; the run went on"
     if len(named) < 4 or not summary:
         outcome.lost = "steps that nobody named"
     return outcome
@@ -222,33 +234,40 @@ def not_finite(runs):
 def out_of_memory(runs):
     """A batch that does not fit is computed in halves, or a half of it is left out."""
     outcome = Outcome("out of memory in a batch", times=2)
-    memory = {"10": 8, "20": 0}  # the first fits in halves, the second not at all
-    said = runs.finish("memory", module="tests.faults.faulty_train", FAULT=json.dumps({"memory": memory}))
+    memory = {"11": 8, "22": 0}  # the first fits in halves, the second not at all
+    said = runs.finish("memory", fault={"memory": memory})
     halves, left_out = said.count("tried again in halves"), said.count(": left out.")
-    outcome.result = f"{halves} batches halved, {left_out} halves left out and named with their lines"
-    if (halves, left_out) != (2, 2) or "Left out: 1 steps, 16 sentences" not in said:
-        outcome.lost = "sentences that nobody named"
+    outcome.result = (
+        f"{halves} batches halved, {left_out} halves left out and named with their {runs.task.items}"
+    )
+    if (halves, left_out) != (2, 2) or f"Left out: 1 steps, 16 {runs.task.items}" not in said:
+        outcome.lost = f"{runs.task.items} that nobody named"
     return outcome
 
 
-def all_faults(data, directory):
-    """Every kind of fault in turn."""
-    runs = Runs(data, directory)
+def all_faults(task, directory):
+    """Every kind of fault of a task in turn."""
+    directory.mkdir()
+    for outcome in _all_faults(Runs(task, directory)):
+        yield dataclasses.replace(outcome, fault=f"{task.name}: {outcome.fault}")
+
+
+def _all_faults(runs):
     runs.finish("whole")
-    runs.finish("whole2", TWO)
+    runs.finish("whole2", runs.two)
     again = stopped_again_and_again
     yield again(runs, "SIGKILL at a random moment", "killed", 10, at_a_random_moment(runs))
     yield again(runs, "SIGKILL while saving", "saving", 5, while_saving(runs))
     yield again(runs, "SIGTERM", "terminated", 2, by_signal(signal.SIGTERM))
     yield again(runs, "Ctrl-C", "interrupted", 2, by_signal(signal.SIGINT))
-    yield again(runs, "SIGKILL of one of two ranks", "rank", 2, one_rank(runs), TWO, whole="whole2")
+    yield again(runs, "SIGKILL of one of two ranks", "rank", 2, one_rank(runs), runs.two, whole="whole2")
     yield again(
         runs,
         "SIGKILL of the launcher of two ranks",
         "launcher",
         2,
         at_a_random_moment(runs),
-        TWO,
+        runs.two,
         whole="whole2",
     )
     yield broken_checkpoint(runs)
