@@ -85,7 +85,7 @@ class Process:
         self.log.close()
 
 
-class Schedule:
+class RunQueue:
     """Runs the remaining commands of several runs in parallel, the longest first.
 
     Args:

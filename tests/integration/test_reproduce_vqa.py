@@ -79,7 +79,7 @@ def test_a_stopped_run_goes_on_from_its_last_checkpoint(recipe, tmp_path, monkey
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(schedule.Schedule, "_look", interrupt)
+        patch.setattr(schedule.RunQueue, "_look", interrupt)
         assert call(reproduce.main, recipe, "-output", out, "-rows", "soft") == 130
     assert "interrupted" in capsys.readouterr().err
     assert not (directory / "model_step_6.pt").exists()

@@ -17,7 +17,7 @@ from onmt_varattn.reproduction import translation_tables as tables
 from onmt_varattn.reproduction.recipe import RECIPES, Paper, Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import finished_runs
 from onmt_varattn.reproduction.runs import Run, as_words
-from onmt_varattn.reproduction.schedule import Schedule, environment, estimate, only_one
+from onmt_varattn.reproduction.schedule import RunQueue, environment, estimate, only_one
 
 RECIPE = Recipe(
     name="small",
@@ -241,7 +241,7 @@ def scripted(tmp_path, **scripts):
 
 def work(tmp_path, runs, jobs=2):
     with only_one(tmp_path) as lock:
-        return Schedule(runs, jobs, environment(1), lock).work()
+        return RunQueue(runs, jobs, environment(1), lock).work()
 
 
 def test_a_schedule_does_every_command_in_turn_and_names_what_failed(tmp_path, capsys):
@@ -306,7 +306,7 @@ except KeyboardInterrupt:
             raise KeyboardInterrupt
 
     runs = scripted(tmp_path, one=[script])
-    monkeypatch.setattr(Schedule, "_look", interrupt)
+    monkeypatch.setattr(RunQueue, "_look", interrupt)
     with pytest.raises(KeyboardInterrupt):
         work(tmp_path, runs)
     assert (tmp_path / "stopped").exists()

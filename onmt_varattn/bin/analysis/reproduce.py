@@ -13,7 +13,7 @@ from onmt_varattn.errors import UserError, require
 from onmt_varattn.reproduction.recipe import Recipe, load_paper, load_recipe
 from onmt_varattn.reproduction.report import write
 from onmt_varattn.reproduction.runs import Run, as_words
-from onmt_varattn.reproduction.schedule import Schedule, environment, estimate, only_one
+from onmt_varattn.reproduction.schedule import RunQueue, environment, estimate, only_one
 from onmt_varattn.reproduction.tasks import task_of
 from onmt_varattn.utils import pages
 from onmt_varattn.utils.cli import parse, run
@@ -83,7 +83,7 @@ def reproduce(opt: ReproduceSettings) -> None:
         for one in runs:
             one.check()
         prepare(recipe, output)
-        failed = Schedule(runs, opt.jobs or recipe.jobs, environment(recipe.threads), lock).work()
+        failed = RunQueue(runs, opt.jobs or recipe.jobs, environment(recipe.threads), lock).work()
         text = write(recipe, paper, output, opt.table, onmt_varattn.load)
     print(text)
     print(f"written: {output}/tables.md, results.json, and each table as .md and .csv")

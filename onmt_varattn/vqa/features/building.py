@@ -79,7 +79,7 @@ class StoreReport:
 
 
 @dataclass
-class Progress(StoreReport):
+class BuildProgress(StoreReport):
     """Progress of a build, as the journal contains it: what is stored so far, and the offset in the sources.
 
     Attributes:
@@ -91,7 +91,7 @@ class Progress(StoreReport):
     position: Offset = START
 
     @classmethod
-    def load(cls, values: dict[str, Any]) -> "Progress":
+    def load(cls, values: dict[str, Any]) -> "BuildProgress":
         """The inverse of `asdict`."""
         position, left_out = Offset(*values["position"]), _reasons(values["left_out"])
         return cls(**{**values, "position": position, "left_out": left_out})
@@ -157,7 +157,7 @@ class _Build:
     ) -> None:
         self.sources, self.wanted, self.directory, self.plan = sources, wanted, directory, plan
         self.dtype = np.dtype(plan["dtype"])
-        self.progress = Progress()
+        self.progress = BuildProgress()
         self.taken: set[int] = set()
 
     def run(self) -> StoreReport:
@@ -179,10 +179,10 @@ class _Build:
         """The data files, cut to the lengths in the journal; without a valid journal, empty."""
         journal = self._read(JOURNAL)
         if journal is not None and journal["plan"] == self.plan:
-            self.progress = Progress.load(journal["progress"])
+            self.progress = BuildProgress.load(journal["progress"])
         lengths = self._lengths()
         if any(self._size(name) < length for name, length in lengths.items()):
-            self.progress = Progress()
+            self.progress = BuildProgress()
             lengths = dict.fromkeys(lengths, 0)
         if not self.progress.images:  # no journal may refer to data that is now overwritten
             self._write_journal({})
