@@ -1,1 +1,1 @@
-"""What every training run needs, of whatever model. It knows no task."""
+"""The training engine of all tasks: loop, optimiser, checkpoints, resume, reports, processes."""

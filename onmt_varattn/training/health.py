@@ -1,17 +1,17 @@
-"""The health of a run: what its own numbers say is wrong, and what to do about it."""
+"""Health of a run: problems that its reports show, each with a remedy."""
 
 from collections.abc import Iterator
 
 UNIFORM = 0.9  # relative entropy of the prior above which alignments count as uniform
-AFTER = 500  # steps before that is worth a word
+AFTER = 500  # steps after which that is reported
 NO_DIVERGENCE = 0.01  # nats between posterior and prior
-UNDECIDED = 0.8  # relative entropy of the prior with which so small a divergence is a bad sign
+UNDECIDED = 0.8  # relative entropy of the prior above which such a divergence means that neither learns
 SAME = 0.1  # relative information below which words do not differ in their alignments
-SHARP = 0.3  # relative entropy of a posterior that has decided
-VARIANCE = 25.0  # of rewards, in nats squared, and
-GROWTH = 10.0  # times the lowest one so far: exploding
-AT_BOUNDS = 0.1  # share of concentrations that are cut off
-WORSE = 1.02  # times the perplexity of soft attention
+SHARP = 0.3  # relative entropy of a posterior below which it counts as sharp
+VARIANCE = 25.0  # variance of rewards, in nats squared, above which it counts as exploding,
+GROWTH = 10.0  # if it is this many times the lowest one so far
+AT_BOUNDS = 0.1  # share of concentrations at their bounds above which that is reported
+WORSE = 1.02  # factor between the perplexity and that of soft attention above which that is reported
 
 WAIT = "If this lasts, restart with -param_init 0, or a lower -learning_rate"
 NOT_BEGUN = (
@@ -23,14 +23,14 @@ Metrics = dict[str, float]
 
 
 class Health:
-    """Judges reports of a run, one after the other.
+    """Finds problems in the reports of a run.
 
-    A finding is given when it appears, and again with every validation as long as it lasts.
+    A finding is returned when it appears, and again with every validation while it lasts.
 
     Args:
-        attention: the objective's name.
-        first: the name of what is trained in the warm-up.
-        automatic: the warm-up ends by itself.
+        attention: name of the objective.
+        first: name of the objective of the warm-up.
+        automatic: whether the warm-up ends automatically.
     """
 
     def __init__(self, attention: str, first: str, automatic: bool) -> None:
@@ -39,13 +39,13 @@ class Health:
         self._known: set[str] = set()
 
     def judge(self, step: int, metrics: Metrics, warming_up: bool, validation: bool = False) -> list[str]:
-        """What is wrong, one sentence each.
+        """Findings of a report, one sentence each.
 
         Args:
-            step: of the report.
+            step: training step of the report.
             metrics: means per target word, as reported.
-            warming_up: the report is of the warm-up.
-            validation: the report is one of a validation.
+            warming_up: whether the report is of the warm-up.
+            validation: whether the report is of a validation.
         """
         found = dict(self._findings(step, metrics, warming_up, validation))
         news = [text for name, text in found.items() if validation or name not in self._known]
@@ -55,7 +55,7 @@ class Health:
     def _findings(
         self, step: int, metrics: Metrics, warming_up: bool, validation: bool
     ) -> Iterator[tuple[str, str]]:
-        """What is wrong, by name."""
+        """Findings by name."""
         undecided = metrics.get("relative_entropy", 0.0)
         if undecided > UNIFORM and step >= AFTER:
             yield "uniform", self._uniform(step, undecided, warming_up)

@@ -1,4 +1,4 @@
-"""How long a run will take: a progress bar on a terminal, and estimates in the log."""
+"""Duration of a run: a progress bar on a terminal, and estimates in the log."""
 
 import contextlib
 import logging
@@ -14,13 +14,13 @@ logger = logging.getLogger()
 
 
 class Pace:
-    """Steps per second, and what they mean for the passes over the data and the end of the run.
+    """Measures steps/s, and estimates the duration of a pass over the data and of the run.
 
     Args:
-        steps: the last step of the run; 0 if there is none.
-        per_pass: steps of a pass over the training data; 0 if unknown.
-        horizon: steps from the best validation to the end by early stopping; 0 without it.
-        show: show a bar; None: on a terminal.
+        steps: the last step of the run; 0: there is none.
+        per_pass: steps per pass over the training data; 0: unknown.
+        horizon: steps from the best validation to the end by early stopping; 0: no early stopping.
+        show: whether to show a progress bar; None: on a terminal.
     """
 
     def __init__(self, steps: int, per_pass: int = 0, horizon: int = 0, show: bool | None = None) -> None:
@@ -35,7 +35,7 @@ class Pace:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Pace":
-        """While a bar is shown, what is logged stands above it."""
+        """While the bar is shown, log lines are printed above it."""
         if self._show:
             handlers = [h for h in logger.handlers if getattr(h, "stream", None) in (sys.stderr, sys.stdout)]
             if handlers:
@@ -47,17 +47,17 @@ class Pace:
         self._stack.close()
 
     def restart(self) -> None:
-        """Steps are of another kind from here: measure, and tell, anew."""
+        """Measure and report again from here, because steps take another time."""
         self._began, self._due = None, Due()
 
     def pause(self, label: str) -> None:
-        """Something else than a step is done next, which does not count as training time."""
+        """Interrupt the measurement until the next step, with a label on the bar."""
         self._paused = time.monotonic()
         if self._bar is not None:
             self._bar.set_postfix_str(label)
 
     def step(self, step: int) -> None:
-        """A step is done."""
+        """Record a finished step."""
         now = time.monotonic()
         if self._paused is not None and self._began is not None:
             self._began += now - self._paused  # with the step after it, which is little
@@ -72,11 +72,11 @@ class Pace:
             logger.info(self.estimate(step, (step - self._first) / took))
 
     def estimate(self, step: int, rate: float) -> str:
-        """How long it will take, in one line.
+        """The estimate in one line.
 
         Args:
-            step: the last one done.
-            rate: steps per second.
+            step: the last finished step.
+            rate: steps/s.
         """
         parts = [f"Pace: {rate:.1f} steps/s"]
         if self.per_pass:
@@ -94,7 +94,7 @@ class Pace:
         return "; ".join(parts)
 
     def _advance(self, step: int) -> None:
-        """Move the bar of the present pass (or of the whole run, where passes are unknown)."""
+        """Move the bar of the present pass, or of the whole run if the length of a pass is unknown."""
         length = self.per_pass or self.steps or None
         number, within = divmod(step - 1, length) if length else (0, step - 1)
         if self._bar is None or number != self._pass:
@@ -106,7 +106,7 @@ class Pace:
         self._bar.update(within + 1 - self._bar.n)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

@@ -1,4 +1,4 @@
-"""The loss computers: an objective of latent/ in the shape OpenNMT's trainer calls."""
+"""Loss computers: objectives of latent/ with the interface of OpenNMT's loss."""
 
 from argparse import Namespace
 from typing import Any
@@ -24,11 +24,12 @@ class AlignmentLossCompute(LossComputeBase):
     """Loss and statistics of a batch, on its real target positions only.
 
     Args:
-        model: whose attention has the objective.
-        padding: the index of the padding word.
+        model: model whose attention has the objective.
+        padding: index of the padding token.
 
     Attributes:
-        external_smoothing: make the posterior of the batch's alignments, with this share for all words.
+        external_smoothing: with a value, the posterior is made from the alignments of the batch, with this
+            share spread over all source words.
     """
 
     external_smoothing: float | None = None
@@ -39,7 +40,7 @@ class AlignmentLossCompute(LossComputeBase):
 
     @property
     def padding_idx(self) -> int:
-        """OpenNMT's name for it."""
+        """OpenNMT's name for `padding`."""
         return self.padding
 
     def __call__(
@@ -52,7 +53,7 @@ class AlignmentLossCompute(LossComputeBase):
         trunc_start: int = 0,
         trunc_size: int | None = None,
     ) -> tuple[Tensor, AlignmentStatistics]:
-        """The normalised loss, still to be differentiated, and the batch's statistics.
+        """The normalised loss, with gradient, and the statistics of the batch.
 
         `shard_size` is not needed: the vocabulary is chunked where its logits arise.
         """
@@ -98,7 +99,7 @@ class TrainingLoss(AlignmentLossCompute):
 
 
 class ValidationLoss(AlignmentLossCompute):
-    """The perplexity a model has at test time; with all alignments at hand, its bound as well."""
+    """Perplexity as at test time and, where alignments are enumerated, the bound."""
 
     def __init__(self, model: AlignmentModel, padding: int, mixture: Mixture) -> None:
         super().__init__(model, padding)
@@ -127,7 +128,7 @@ class ValidationLoss(AlignmentLossCompute):
 
 
 def external_posterior(links: Tensor, prior: Tensor, smoothing: float, null: bool = False) -> Tensor:
-    """A posterior's scores from given links: N x T x S.
+    """Scores of a posterior from given links: N x T x S.
 
     A target word with links has 1 - smoothing spread over them and smoothing over all source
     words; a word without any (the end of the sentence, say) has a uniform posterior or, where there
@@ -155,7 +156,7 @@ def external_posterior(links: Tensor, prior: Tensor, smoothing: float, null: boo
 def build_alignment_loss(
     model: AlignmentModel, tgt_field: Any, opt: Namespace, train: bool = True
 ) -> AlignmentLossCompute:
-    """The loss computer that the options ask for; validation has no label smoothing."""
+    """The loss computer for the options; validation has no label smoothing."""
     compute = _build(model, tgt_field, opt, train)
     compute.external_smoothing = opt.posterior_smoothing
     return compute

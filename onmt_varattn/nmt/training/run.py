@@ -1,4 +1,4 @@
-"""A training run, from checked options to the last checkpoint, in one process of one or many."""
+"""A training run of translation in one process, from checked options to the last checkpoint."""
 
 import contextlib
 import copy
@@ -81,7 +81,7 @@ def run(opt: Namespace, world: World, filled: Sequence[str] = ()) -> None:
 
 
 def prepare(opt: Namespace, world: World) -> tuple[dict[str, Any] | None, dict[str, Any], Any]:
-    """Checkpoint, fields and transforms; in turn where that writes a file of embeddings."""
+    """Checkpoint, fields and transforms; one process after the other if that writes a file of embeddings."""
     writes = opt.src_embeddings or opt.tgt_embeddings or opt.both_embeddings
     turns = range(world.size) if writes else [world.rank]
     for rank in turns:
@@ -161,14 +161,14 @@ def run_settings(opt: Namespace) -> RunSettings:
 def begin_from(
     scheduled: ScheduledObjective, model: Any, opt: Namespace, checkpoint: dict[str, Any], steps: int
 ) -> None:
-    """Leave out a warm-up that the checkpoint of `-train_from` has had, or say that there will be none.
+    """Skip a warm-up that the checkpoint of `-train_from` has had, or warn that there will be none.
 
     Args:
         scheduled: the objective.
-        model: that is trained with it.
-        opt: of this run.
-        checkpoint: with what it was trained with.
-        steps: that count as trained.
+        model: the model.
+        opt: options of this run.
+        checkpoint: checkpoint that the run starts from.
+        steps: number of steps that count as trained.
     """
     saved, training = checkpoint["opt"], checkpoint.get("training")
     if scheduled.formation is None:
@@ -200,12 +200,12 @@ def begin_from(
 
 
 def take_texts(model_opt: Namespace, opt: Namespace, saved: dict[str, Any]) -> None:
-    """Have options of free text, most of which name files, be those of this run.
+    """Take options of free text, most of which name files, from this run.
 
     Args:
-        model_opt: what the next checkpoints will hold; from a checkpoint.
-        opt: of this run.
-        saved: what the checkpoint had.
+        model_opt: options for the next checkpoints, from a checkpoint.
+        opt: options of this run.
+        saved: the values in the checkpoint.
     """
     for name in saved.keys() & vars(opt).keys():
         setattr(model_opt, name, getattr(opt, name))

@@ -1,4 +1,4 @@
-"""Random streams: saved, taken up again, and different for every process."""
+"""States of random generators: saved, restored, and different in every process."""
 
 import contextlib
 import random
@@ -13,7 +13,7 @@ MERSENNE_KEYS = 624  # numbers in the state of numpy's generator
 
 
 def data_stream() -> dict[str, Any]:
-    """The state of every generator that reading data may draw from, as plain values."""
+    """The state of all generators that reading data may use, as plain values."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     return {
         "python": random.getstate(),
@@ -23,7 +23,7 @@ def data_stream() -> dict[str, Any]:
 
 
 def set_data_stream(state: dict[str, Any]) -> None:
-    """Go on from a state of `data_stream`."""
+    """Restore a state of `data_stream`."""
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
     if len(keys) != MERSENNE_KEYS or not 0 <= rest[0] <= MERSENNE_KEYS:  # numpy would read beyond its memory
@@ -34,7 +34,7 @@ def set_data_stream(state: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def own_stream(state: dict[str, Any]) -> Iterator[None]:
-    """Draw from a stream of one's own inside the block; `state` is where the block left it."""
+    """Use a separate stream inside the block; `state` is updated at its end."""
     outside = data_stream()
     set_data_stream(state)
     try:
@@ -45,7 +45,7 @@ def own_stream(state: dict[str, Any]) -> Iterator[None]:
 
 
 def model_stream(device: torch.device) -> Tensor:
-    """The state of what dropout and sampled alignments draw from, as bytes."""
+    """The state of the generators of dropout and sampled alignments, as bytes."""
     states = [torch.get_rng_state()]
     if device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
@@ -53,7 +53,7 @@ def model_stream(device: torch.device) -> Tensor:
 
 
 def set_model_stream(state: Tensor, device: torch.device) -> None:
-    """Go on from a state of `model_stream`, which may be of another kind of device."""
+    """Restore a state of `model_stream`, which may be of another type of device."""
     size = len(torch.get_rng_state())
     torch.set_rng_state(state[:size])
     if device.type == "cuda" and len(state) > size:
@@ -61,5 +61,5 @@ def set_model_stream(state: Tensor, device: torch.device) -> None:
 
 
 def seed_of_rank(seed: int, rank: int, step: int = 0) -> int:
-    """A seed of a process's own, the same in every run."""
+    """The seed of a process, the same in every run."""
     return int(np.random.SeedSequence([seed % 2**32, rank, step]).generate_state(1, np.uint64)[0] >> 1)
