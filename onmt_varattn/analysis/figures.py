@@ -97,23 +97,23 @@ class Layout:
         return max(self.label_height, self.title_width - self.width) + GAP
 
     def size(self, panels: int) -> tuple[float, float]:
-        """Of the figure: words stand left of the first panel and right of the last."""
+        """Size of the figure, with labels left of the first panel and right of the last."""
         sides = self.label_width + 2 * GAP
         width = sides + panels * (self.width + self.overhang) + (panels > 1) * max(0, sides - self.overhang)
         return width, 2 * GAP + self.title + self.label_height + GAP + self.height + KEY_HEIGHT
 
     @property
     def title(self) -> float:
-        """The title's line."""
+        """Height of the title."""
         return 2 * self.font / 72
 
     def left(self, panel: int) -> float:
-        """Where a panel's grid starts."""
+        """Left edge of the grid of a panel."""
         return self.label_width + 2 * GAP + panel * (self.width + self.overhang)
 
 
 def plot(panels: Sequence[Panel], paths: Sequence[str]) -> str:
-    """Draw panels side by side into files; the ending (.png, .svg, .pdf) tells the format.
+    """Draw panels side by side into files; the extension (.png, .svg, .pdf) determines the format.
 
     Returns:
         The characters that no installed font has, which are drawn as boxes.
@@ -142,7 +142,7 @@ def save(figure: Any, path: str) -> None:
 
 
 def ending_of(path: str) -> str:
-    """The ending of a picture's name, which tells its format.
+    """The extension of a picture's name, which determines its format.
 
     Raises:
         UserError: it is not one of `FORMATS`.

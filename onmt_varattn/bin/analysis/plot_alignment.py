@@ -98,12 +98,12 @@ def panels(opt: PlotSettings, source: str, target: str) -> list[Any]:
 
 
 def attention_name(model: Any) -> str:
-    """What kind of attention a model was trained with."""
+    """Name of the attention that a model was trained with."""
     return f"{getattr(model.model_opt, 'attention', None) or model.model_opt.global_attention} attention"
 
 
 def check_same_words(one: Any, other: Any, opt: PlotSettings) -> None:
-    """Two models can be shown on one grid only where they agree what a word is."""
+    """Check that two models split the sentence pair into the same words."""
     if (one.source, one.target) != (other.source, other.target):
         raise UserError(
             f"-compare {opt.compare} splits this sentence into other words than -model {opt.model}; "

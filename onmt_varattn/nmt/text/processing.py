@@ -1,16 +1,16 @@
-r"""Raw text to tokens and back, in a form that travels inside a checkpoint.
+r"""Raw text to tokens and back, in a form that is stored in checkpoints.
 
 One language side is encoded in four steps, and decoded by their inverses in the opposite order:
 
-    normalise   any run of whitespace becomes one space; lower case if asked
+    normalise   any run of whitespace becomes one space; lower case if set
     tokenise    moses, or nothing
-    escape      the subword marker, where the text itself holds it, becomes a code such as \u2581
-    segment     sentencepiece, subword-nmt or nothing; a piece that reads like one of OpenNMT's
-                special tokens gets a backslash (\<s>), so that text can never end a sentence
+    escape      the subword marker, where the text itself contains it, becomes a code such as \u2581
+    segment     sentencepiece, subword-nmt or nothing; a piece that equals a special token of
+                OpenNMT-py gets a backslash (\<s>), so that text can never end a sentence
 
-So `decode(encode(x))` is `x` up to whitespace, and up to what was asked to be lost: upper case, and
-with moses the spaces its detokeniser does not guess. Sentencepiece runs without its own Unicode
-normalisation for the same reason.
+So `decode(encode(x))` is `x` up to whitespace, upper case if lower-casing is set, and with moses the
+spaces that its detokeniser does not restore. Sentencepiece runs without its own Unicode normalisation for
+the same reason.
 """
 
 import base64
@@ -35,21 +35,21 @@ from onmt_varattn.nmt.text import SUBWORDS, TOKENIZERS, VOCAB_SIZE, WORDS_A_SUBW
 from onmt_varattn.utils.files import atomic_write
 
 FORMAT_VERSION = 1
-BEYOND_CHARACTERS = 100  # the fewest subwords of a text, besides its characters, if it has so many
+BEYOND_CHARACTERS = 100  # smallest number of subwords besides single characters, if there are as many
 
-MOST_CACHED = 100_000  # words whose subwords are remembered
+MOST_CACHED = 100_000  # words whose subwords are cached
 
 SPACE_MARKER = "▁"  # sentencepiece: a word starts here
-JOIN_MARKER = "@@"  # subword-nmt: the word goes on in the next token
-NO_MERGES = "#version: 0.2\n#no merges\n"  # subword-nmt: all words fall apart; it writes nothing for that
+JOIN_MARKER = "@@"  # subword-nmt: the word continues in the next token
+NO_MERGES = "#version: 0.2\n#no merges\n"  # subword-nmt: single characters; it writes nothing for that
 SPECIAL_TOKEN = r"(\\*<(?:unk|blank|s|/s)>)(?!\S)"
 
 
 class _Reserved(NamedTuple):
-    """A character that text must not show to a subword model, and the code it is written as."""
+    """A character that text must not pass to a subword model, and its code."""
 
     character: str
-    where: str  # pattern of its harmful occurrences
+    where: str  # pattern of the occurrences to escape
     code: str
 
     def escape(self, words: str) -> str:
@@ -78,7 +78,7 @@ _RESERVED = {
 
 @dataclasses.dataclass(frozen=True)
 class TextSide:
-    """How one language side becomes tokens and text again.
+    """Text processing of one language.
 
     Args:
         lowercase: lower-case the text.
@@ -156,7 +156,7 @@ class TextSide:
         return words
 
     def sentence(self, line: str) -> Sentence:
-        """Raw text to tokens, with the words that they are parts of."""
+        """Raw text to tokens, with the words that they belong to."""
         tokens = self.encode(line).split()
         words = self.words(tokens)
         parts: list[list[str]] = [[] for _ in range(words[-1] + 1 if words else 0)]
@@ -175,7 +175,7 @@ class TextSide:
         ]
 
     def words(self, tokens: Sequence[str]) -> list[int]:
-        """Which word, counted from 0, each token is a part of."""
+        """Index of the word that each token belongs to."""
         if self.subword == "sentencepiece":
             # A model may write a marker alone and then a word with its own: one word, as decoded.
             before = ["", *tokens[:-1]]
@@ -258,11 +258,11 @@ class TextProcessing:
 
 
 class Subwords(NamedTuple):
-    """A subword model whose size was chosen."""
+    """A subword model with an automatically chosen size."""
 
     model: str  # of a `TextSide`
     size: int  # number of subwords, single characters included
-    reason: str  # why so many
+    reason: str  # why this size was chosen
 
 
 def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str = "training text") -> str:
@@ -272,7 +272,7 @@ def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str =
         kind: one of `SUBWORDS`.
         lines: results of `TextSide.prepare`.
         vocab_size: number of subwords, single characters included.
-        name: what an error message calls the lines.
+        name: name of the text in error messages.
 
     Raises:
         UserError: the text does not allow so many subwords, or has more characters than that.
@@ -297,16 +297,15 @@ def learn_subwords(kind: str, lines: Sequence[str], vocab_size: int, name: str =
 
 
 def learn_suitable_subwords(kind: str, lines: Sequence[str], name: str = "training text") -> Subwords:
-    """Learn a subword model of a size that suits the text, whatever that is.
+    """Learn a subword model whose size is chosen by the size of the text.
 
-    The size is one subword for every `WORDS_A_SUBWORD` running words, but no more than `VOCAB_SIZE`,
-    and no less than the characters need and `BEYOND_CHARACTERS`; or all subwords that the text has, if
-    these are fewer.
+    The size is one subword per `WORDS_A_SUBWORD` running words, at most `VOCAB_SIZE`, and at least
+    `BEYOND_CHARACTERS` more than the characters; or all subwords of the text, if these are fewer.
 
     Args:
         kind: "sentencepiece" or "bpe".
         lines: results of `TextSide.prepare`.
-        name: what an error message calls the lines.
+        name: name of the text in error messages.
     """
     by_words = sum(len(line.split()) for line in lines) // WORDS_A_SUBWORD
     by_characters = _fewest(kind, lines) + BEYOND_CHARACTERS
@@ -324,10 +323,10 @@ def learn_suitable_subwords(kind: str, lines: Sequence[str], name: str = "traini
 
 
 def learn_merges(lines: Sequence[str], merges: int, name: str = "training text") -> str:
-    """Learn a byte pair encoding of so many merges: the `model` of a `TextSide` with subword "bpe".
+    """Learn a byte pair encoding with a given number of merges: the `model` of a `TextSide`.
 
     Raises:
-        UserError: the text does not allow so many.
+        UserError: the text has fewer pairs to merge.
     """
     model, learned = _merges(lines, merges)
     if learned < merges:
@@ -344,7 +343,7 @@ def moses_knows(language: str) -> bool:
 
 
 def _fewest(kind: str, lines: Sequence[str]) -> int:
-    """The smallest model of a text: all of its characters, and one subword more."""
+    """Smallest model size of a text: all of its characters, and one more."""
     if kind == "bpe":
         return _bpe_characters(lines) + 1
     characters = {" "}  # a model has its marker, whether or not there is a space
@@ -354,13 +353,13 @@ def _fewest(kind: str, lines: Sequence[str]) -> int:
 
 
 def _bpe_characters(lines: Sequence[str]) -> int:
-    """Subword-nmt tells a character inside a word from the same one at its end."""
+    """Number of characters; subword-nmt distinguishes those inside a word from those at its end."""
     words = {word for line in lines for word in line.split()}
     return len({c for word in words for c in word[:-1]}) + len({word[-1] for word in words})
 
 
 def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> tuple[str, int]:
-    """A model of so many subwords, or of all that there are; and how many it has."""
+    """A model of `vocab_size` subwords, or of fewer if the text has no more; and its size."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -386,7 +385,7 @@ def _learn_sentencepiece(lines: Sequence[str], vocab_size: int, name: str) -> tu
 
 
 def _learn_bpe(lines: Sequence[str], vocab_size: int, name: str) -> tuple[str, int]:
-    """The same of subword-nmt, which may find nothing to merge."""
+    """The same with subword-nmt, which may find nothing to merge."""
     characters = _bpe_characters(lines)
     model, learned = _merges(lines, vocab_size - characters)
     return model if learned else NO_MERGES, characters + learned
@@ -396,7 +395,7 @@ _LEARNERS = {"sentencepiece": _learn_sentencepiece, "bpe": _learn_bpe}
 
 
 def _merges(lines: Sequence[str], number: int) -> tuple[str, int]:
-    """A byte pair encoding, and how many merges it has."""
+    """A byte pair encoding, and its number of merges."""
     model = io.StringIO()
     if any(len(word) > 1 for line in lines for word in line.split()):  # learn_bpe cannot do without a pair
         with contextlib.redirect_stderr(io.StringIO()):
@@ -404,8 +403,8 @@ def _merges(lines: Sequence[str], number: int) -> tuple[str, int]:
     return model.getvalue(), max(0, model.getvalue().count("\n") - 1)  # the first line is a version number
 
 
-# The heavy objects are built on first use and kept out of `TextSide`, which so stays plain data that
-# can be pickled, compared and stored.
+# Large objects are built on first use and are not part of `TextSide`, which remains plain data that can be
+# pickled, compared and stored.
 
 
 @functools.lru_cache(maxsize=8)
@@ -425,7 +424,11 @@ _NORMALIZER_SPEC, _CHARACTER_MAP = 3, 2  # numbers of fields in sentencepiece's 
 
 
 def _protobuf_fields(message: bytes, wanted: int) -> list[bytes]:
-    """All values of a field that is a text or a message; an IndexError if it is no message."""
+    """All values of a length-delimited field of a Protocol Buffers message.
+
+    Raises:
+        IndexError: this is not such a message.
+    """
     found, position = [], 0
 
     def number() -> int:
