@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
+from onmt_varattn.errors import UserError
 from onmt_varattn.training.settings import conditional
 from onmt_varattn.utils.cli import run, start_logging
 from onmt_varattn.utils.files import check_writable
@@ -41,6 +42,11 @@ def train(opt: Namespace, args: Sequence[str] | None = None) -> None:
     if log and (os.path.isfile(log) or not os.path.exists(log)):  # not /dev/null
         check_writable(log)
     if settings.world_size > 1 and not started:
+        if settings.gpu_ranks and sorted(settings.gpu_ranks) != list(range(settings.world_size)):
+            raise UserError(
+                f"-gpu_ranks {' '.join(map(str, settings.gpu_ranks))} must be the numbers from 0 to "
+                f"{settings.world_size - 1} (-world_size {settings.world_size}); use torchrun for several machines"
+            )
         command = launch.own_command("onmt_varattn.bin.vqa.train", args)
         sys.exit(launch.start_processes(command, settings.gpu_ranks, settings.world_size))
     world = processes.join("nccl", settings.dist_timeout) if started else None
