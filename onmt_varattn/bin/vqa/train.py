@@ -45,7 +45,7 @@ def train(opt: Namespace, args: Sequence[str] | None = None) -> None:
         if settings.gpu_ranks and sorted(settings.gpu_ranks) != list(range(settings.world_size)):
             raise UserError(
                 f"-gpu_ranks {' '.join(map(str, settings.gpu_ranks))} must be the numbers from 0 to "
-                f"{settings.world_size - 1} (-world_size {settings.world_size}); use torchrun for several machines"
+                f"{settings.world_size - 1} (-world_size {settings.world_size}); or use torchrun"
             )
         command = launch.own_command("onmt_varattn.bin.vqa.train", args)
         sys.exit(launch.start_processes(command, settings.gpu_ranks, settings.world_size))
