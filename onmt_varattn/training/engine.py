@@ -545,9 +545,7 @@ class Engine:
             logger.warning("Left out: %d steps, %d %s in all.", steps, items, self.task.items)
         if self.best["step"]:
             score = self.task.score
-            logger.info(
-                "Best: step %d, validation %s %.4f", self.best["step"], score.upper(), self.best[score]
-            )
+            logger.info("Best: step %d, validation %s %g", self.best["step"], score.upper(), self.best[score])
         if self.save_again:
             raise TrainingError(f"the model of step {step} could not be saved (see above)")
         if stopped_by:

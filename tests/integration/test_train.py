@@ -78,7 +78,7 @@ def test_early_stopping_and_rate_decay_work_on_the_cpu(data, tmp_path):
     )
     assert call(train.main, *words.split()) == 0
     text = log.read_text()
-    assert "Early Stop!" in text
+    assert "Early stopping: the best validation was at step 2" in text
     assert not (tmp_path / "m_step_300.pt").exists()
     rates = [float(x) for x in re.findall(r"validations: learning rate ([\d.]+)", text)]
     assert rates[:2] == [20, 5]
