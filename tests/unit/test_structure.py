@@ -1,42 +1,16 @@
 """The folders of the package: small, without import cycles, and with little at the top."""
 
-import ast
 import collections
 import graphlib
 from pathlib import Path
 
 import pytest
 
+from benchmarks.structure import code_lines, imports, in_cycles, modules
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "onmt_varattn"
 MOST_MODULES = 10  # per folder
-
-
-def modules(package):
-    """All modules by their dotted names."""
-    found = {}
-    for path in package.rglob("*.py"):
-        parts = path.relative_to(package.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports(package):
-    """The modules that each module imports, inside functions too; `onmt_varattn.load` imports the API."""
-    known = modules(package)
-    graph = collections.defaultdict(set)
-    for name, path in known.items():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            targets = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                targets = [f"{node.module}.{alias.name}" for alias in node.names]
-            for target in targets:
-                while target and target not in known:
-                    target = target.rpartition(".")[0]
-                if target and target != name and (name, target) != ("onmt_varattn", "onmt_varattn.api"):
-                    graph[name].add(target)
-    return graph
 
 
 def test_no_folder_has_more_modules_than_ten():
@@ -70,3 +44,12 @@ def test_a_cycle_is_found(tmp_path):
     (package / "b.py").write_text("import pack.a\n")
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(imports(package)).prepare()
+    assert in_cycles(imports(package)) == 1
+    (package / "b.py").write_text("import os\n")
+    assert in_cycles(imports(package)) == 0
+
+
+def test_lines_of_code_are_no_docstrings_comments_or_blanks(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text('"""Doc\n\nmore."""\n\n# why\ndef f():\n    """Doc."""\n    return """text"""\n\n')
+    assert code_lines(path) == 2
