@@ -18,7 +18,6 @@ from onmt_varattn.latent import SoftContext
 from onmt_varattn.training.attention import describe_attention, mixture_of
 from onmt_varattn.training.checkpoints import runs
 from onmt_varattn.training.checkpoints.fitting import count_not_finite, taken_from
-from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good
 from onmt_varattn.training.checkpoints.streams import seed_of_rank
 from onmt_varattn.training.engine import Engine, Task
 from onmt_varattn.training.memory import keep_freed_memory
@@ -332,18 +331,14 @@ def contents(data: Data, train: Part, valid: Part) -> dict[str, str]:
 
 def find_checkpoint(opt: TrainSettings, unset: Set[str], world: World) -> dict[str, Any] | None:
     """The newest valid checkpoint of this -save_model, the same in all processes; its defaults are kept."""
-    step = world.from_first(newest_good(opt.save_model, checkpoint.load) if world.first else 0)
-    if not step:
-        there = len(checkpoints_of(opt.save_model))
-        reason = f"none of the {there} will do" if there else f"there is no {opt.save_model}_step_*.pt yet"
-        logger.info("-resume: %s; the run begins anew", reason)
+    path, description = runs.newest(opt.save_model, checkpoint.load, world)
+    logger.info("-resume: %s", description)
+    if path is None:
         return None
-    path = f"{opt.save_model}_step_{step}.pt"
     found = checkpoint.load(path)
     for name in unset & found["opt"].keys():
         setattr(opt, name, found["opt"][name])
     check_same(opt, found["opt"], path)
-    logger.info("-resume: going on from %s", path)
     return found
 
 

@@ -12,8 +12,8 @@ from onmt.utils.parse import ArgumentParser
 from onmt_varattn.errors import printable
 from onmt_varattn.nmt.model import checkpoint
 from onmt_varattn.nmt.settings import OF_OBJECTIVE, saved_choices
+from onmt_varattn.training.checkpoints import runs
 from onmt_varattn.training.checkpoints.options import typed
-from onmt_varattn.training.checkpoints.saver import checkpoints_of, newest_good
 from onmt_varattn.training.processes import World
 from onmt_varattn.training.settings import refuse_changes
 
@@ -29,22 +29,12 @@ def find_checkpoint(opt: Namespace, world: World) -> bool:
     Returns:
         Whether there is one.
     """
-    step = world.from_first(newest_good(opt.save_model, checkpoint.load) if world.first else 0)
-    origin = f" and not from -train_from {opt.train_from}" if opt.train_from else ""
-    if step:
-        opt.train_from = f"{opt.save_model}_step_{step}.pt"
+    path, found = runs.newest(opt.save_model, checkpoint.load, world)
     if is_spokesman(opt, world):
-        there = checkpoints_of(opt.save_model)
-        if step:
-            found = f"going on from {opt.train_from}{origin}"
-            if later := len([other for other in there if other > step]):
-                found += f"; {later} checkpoints of more steps are broken, or of an earlier run"
-        elif there:
-            found = f"none of the {len(there)} {opt.save_model}_step_*.pt will do; the run begins anew"
-        else:
-            found = f"there is no {opt.save_model}_step_*.pt yet"
-        print(f"-resume: {found}", file=sys.stderr)
-    return bool(step)
+        origin = f" (not from -train_from {opt.train_from})" if path and opt.train_from else ""
+        print(f"-resume: {found}{origin}", file=sys.stderr)
+    opt.train_from = path or opt.train_from
+    return path is not None
 
 
 def keep_chosen(

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from onmt_varattn.errors import UserError
-from onmt_varattn.training.checkpoints.saver import Load, Saver, checkpoints_of, next_number
+from onmt_varattn.training.checkpoints.saver import Load, Saver, checkpoints_of, newest_good, next_number
+from onmt_varattn.training.processes import World
 from onmt_varattn.utils.files import check_writable
 from onmt_varattn.utils.locking import only_one
 
@@ -77,3 +78,26 @@ def begin(place: Place, saver: Saver, load: Load, origin: str = "") -> int:
         earlier, kept = checkpoints_of(place.save_model).values(), os.path.realpath(origin)
         saver.replace([path for path in earlier if os.path.realpath(path) != kept])
     return next_number(place.save_model, load)
+
+
+def newest(save_model: str, load: Load, world: World) -> tuple[str | None, str]:
+    """The newest valid checkpoint of a run, the same in all processes.
+
+    Args:
+        save_model: prefix of the checkpoints.
+        load: reads a checkpoint.
+        world: the processes that train together; the first one reads.
+
+    Returns:
+        Its path, None if there is none, and a description for the user.
+    """
+    step = world.from_first(newest_good(save_model, load) if world.first else 0)
+    there = checkpoints_of(save_model)
+    if not step and there:
+        return None, f"none of the {len(there)} {save_model}_step_*.pt will do; the run begins anew"
+    if not step:
+        return None, f"there is no {save_model}_step_*.pt yet; the run begins anew"
+    path = f"{save_model}_step_{step}.pt"
+    later = sum(other > step for other in there)
+    others = f"; {later} checkpoints of more steps are broken, or of an earlier run" if later else ""
+    return path, f"going on from {path}{others}"
