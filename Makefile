@@ -62,7 +62,7 @@ dist: $(INSTALLED)          ## dist/: source distribution and wheel
 
 install: $(INSTALLED)       ## the environment alone
 
-# Constraints come first on their own line: torch's CPU build is picked by its exact version.
+# The versions of constraints.txt, torch's among them.
 $(INSTALLED): setup.py constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)

@@ -12,6 +12,9 @@ EXTRAS = {
     "waitress": ("waitress", "server"),
 }
 
+# Modules of packages that work in one version only, and how to install it.
+PINNED = {"onmt": "--no-deps OpenNMT-py==2.3.0", "torchtext": "torchtext==0.5.0"}
+
 
 class UserError(Exception):
     """A mistake that the user can correct: the message names file or option, value, and what to do.
@@ -51,11 +54,13 @@ def require(*modules: str) -> None:
     """
     for module in modules:
         if importlib.util.find_spec(module) is None:
-            raise UserError(missing_extra(module))
+            raise UserError(missing_package(module))
 
 
-def missing_extra(module: str) -> str:
-    """The message for a module of `EXTRAS` that is not installed."""
+def missing_package(module: str) -> str:
+    """The message for a module of `EXTRAS` or `PINNED` that is not installed."""
+    if module in PINNED:
+        return f"this needs {module}, which is not installed: pip install {PINNED[module]}"
     package, extra = EXTRAS[module]
     return f"this needs {package}, which is not installed: pip install 'onmt-varattn[{extra}]'"
 

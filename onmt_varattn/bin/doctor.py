@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from onmt_varattn.errors import EXTRAS
+from onmt_varattn.errors import EXTRAS, PINNED
 from onmt_varattn.utils.cli import run
 from onmt_varattn.version import __version__
 
@@ -57,7 +57,8 @@ def _packages(problems: list[str]) -> None:
         found = _version(package)
         print(f"  {package:14} {found or 'missing'}")
         if not found:
-            problems.append(f"{package} is not installed: pip install {package}")
+            pinned = {"OpenNMT-py": PINNED["onmt"], "torchtext": PINNED["torchtext"]}
+            problems.append(f"{package} is not installed: pip install {pinned.get(package, package)}")
         elif package == "torch" and tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TORCH:
             problems.append(
                 f"torch {found} is too old for the safe checkpoint loader: pip install 'torch>=2.6'"
@@ -90,8 +91,9 @@ def _scripts(problems: list[str]) -> None:
         owner = _owner(path)
         print(f"  {name:24} {owner:14} {path or ''}")
         if owner != "onmt_varattn":
+            found = "missing" if path is None else f"{owner}, not ours"
             problems.append(
-                f"{name} is {owner}, not ours: pip install --force-reinstall --no-deps onmt-varattn "
+                f"{name} is {found}: pip install --force-reinstall --no-deps onmt-varattn "
                 "(installing OpenNMT-py afterwards puts its own scripts back)"
             )
 

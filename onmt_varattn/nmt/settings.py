@@ -350,7 +350,17 @@ def check_ranges(opt: argparse.Namespace) -> None:
     if not it.accum_count:
         raise UserError("-accum_count must be at least 1")
     for one in options(TrainSettings):
-        check_range(one, getattr(it, one.field))
+        if one.field not in FREE:
+            check_range(one, getattr(it, one.field))
+
+
+# Options for which OpenNMT-py takes any number, the negative ones as "off"; `check_model` checks sizes.
+FREE = frozenset(
+    (  # noqa: SIM905
+        "max_grad_norm early_stopping start_decay_steps save_checkpoint_steps learning_rate_decay "
+        "keep_checkpoint enc_layers dec_layers enc_rnn_size dec_rnn_size"
+    ).split()
+)
 
 
 def check_processes(opt: argparse.Namespace) -> None:

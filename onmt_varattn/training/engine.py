@@ -375,7 +375,7 @@ class Engine:
     ) -> Outcome:
         """Sum the outcomes of all processes."""
         rank, size = self.world.rank, self.world.size
-        finite = all(math.isfinite(statistics.loss) for statistics in computed)
+        finite = all(statistics.is_finite for statistics in computed)
         watched = self.task.scheduled.watched if self.task.scheduled is not None else ()
         parts: list[list[float]] = [
             [stop_signal == number for number in SIGNALS],

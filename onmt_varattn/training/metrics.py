@@ -87,6 +87,11 @@ class Statistics:
         """Whether there are no items."""
         return not getattr(self, self.counts[1])
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether loss and sums are finite numbers."""
+        return math.isfinite(self.loss) and all(math.isfinite(value) for value, _ in self.sums.values())
+
     def ppl(self) -> float:
         """Perplexity per item."""
         return math.exp(min(self.loss / self.items, 100))

@@ -15,7 +15,15 @@ from typing import Any, NoReturn, TextIO
 
 import configargparse
 
-from onmt_varattn.errors import EXTRAS, FailedError, StoppedError, UserError, missing_extra, printable
+from onmt_varattn.errors import (
+    EXTRAS,
+    PINNED,
+    FailedError,
+    StoppedError,
+    UserError,
+    missing_package,
+    printable,
+)
 from onmt_varattn.utils.settings import S, Settings, add_to, check, from_options
 
 logger = logging.getLogger()  # OpenNMT-py logs to the root logger too
@@ -65,7 +73,8 @@ class Parser(configargparse.ArgumentParser):
         """Parse; an unknown option is an error that suggests the nearest known one."""
         names = _option_names(self)
         typed = [_with_underscores(word, names) for word in (sys.argv[1:] if args is None else args)]
-        if mistake := _mistyped(typed, names):  # before anything is said of required options
+        has_config = any(getattr(action, "is_config_file_arg", False) for action in self._actions)
+        if mistake := _mistyped(typed, names, has_config):  # before anything is said of required options
             self.error(mistake)
         namespace, unknown = self.parse_known_args(typed, *rest, **kwargs)
         for word in unknown:
@@ -81,6 +90,12 @@ class Parser(configargparse.ArgumentParser):
         self._check_numbers(namespace)
         return namespace
 
+    def parse_known_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:
+        """See `configargparse.ArgumentParser`; hyphens in names are read as underscores."""
+        names = _option_names(self)
+        words = [_with_underscores(word, names) for word in (sys.argv[1:] if args is None else args)]
+        return super().parse_known_args(words, *rest, **kwargs)
+
     def check_settable(self, name: str) -> None:
         """Refuse a name (without dashes) that is not an option with a value: abbreviations, `h`, `config`."""
         action = self._option_string_actions.get(f"-{name}")
@@ -92,10 +107,11 @@ class Parser(configargparse.ArgumentParser):
 
     def _check_numbers(self, namespace: Any) -> None:
         """Refuse "nan" and "inf", which Python parses as numbers."""
+        options = {action.dest: action.option_strings[0] for action in self._actions if action.option_strings}
         for name, value in vars(namespace).items():
             for number in value if isinstance(value, list) else [value]:
                 if isinstance(number, float) and not math.isfinite(number):
-                    self.error(f"-{name} {number} is not a finite number")
+                    self.error(f"{options.get(name, f'-{name}')} {number} is not a finite number")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse's, with the nearest choice."""
@@ -146,11 +162,11 @@ def check_names(args: Sequence[str] | None, names: Iterable[str]) -> None:
     """
     known = {"h", "help", *names}
     typed = [_with_underscores(word, known) for word in (sys.argv[1:] if args is None else args)]
-    if mistake := _mistyped(typed, known):
+    if mistake := _mistyped(typed, known, "config" in known):
         raise UserError(f"{mistake} (-h lists all options)")
 
 
-def _mistyped(typed: Sequence[str], names: Collection[str]) -> str:
+def _mistyped(typed: Sequence[str], names: Collection[str], has_config: bool) -> str:
     """The error message for the first word that looks like an option and is none, nor short for one."""
     for word in typed:
         name = word.lstrip("-").split("=", 1)[0]
@@ -159,11 +175,8 @@ def _mistyped(typed: Sequence[str], names: Collection[str]) -> str:
         if not word.startswith("-") or " " in word or not name or _NUMBER.match(word):
             continue
         if not any(known.startswith(name) for known in names) and name[0] not in {*names} - {"h"}:
-            file = (
-                ""
-                if "config" not in names or "-config" in typed
-                else " Options can also be in a -config file."
-            )
+            hint = has_config and not {"-config", "--config"} & {*typed}
+            file = " Options can also be in a -config file." if hint else ""
             return f"unknown option -{name}{_suggestion(name, names, '-')}{file}"
     return ""
 
@@ -231,6 +244,19 @@ def _output(descriptor: int, **settings: Any) -> TextIO:
     return io.TextIOWrapper(io.BufferedWriter(file), **settings)
 
 
+_without_cleanup = False
+
+
+def end_without_cleanup() -> None:
+    """Let `run` end the process without Python's and C++'s cleanup.
+
+    For processes of a distributed run: threads of torch's process group that take the interpreter's lock
+    during the cleanup abort the process ("terminate called without an active exception", exit code 134).
+    """
+    global _without_cleanup
+    _without_cleanup = True
+
+
 def run(command: Callable[[], Any]) -> None:
     """Run a command; whatever ends it early is reported in one line and by the exit code.
 
@@ -243,6 +269,10 @@ def run(command: Callable[[], Any]) -> None:
         sys.stdout.flush()
     except OSError as error:
         code = code or _unprinted(error)
+    if _without_cleanup:
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(code)
     if code:
         sys.exit(code)
 
@@ -257,9 +287,10 @@ def _outcome(command: Callable[[], Any]) -> int:
         print(printable(f"{program()}: error: {error}"), file=sys.stderr)
         return USER_MISTAKE
     except ModuleNotFoundError as error:
-        if error.name not in EXTRAS:
+        module = (error.name or "").split(".")[0]
+        if module not in (*EXTRAS, *PINNED):
             raise
-        print(f"{program()}: error: {missing_extra(error.name)}", file=sys.stderr)
+        print(f"{program()}: error: {missing_package(module)}", file=sys.stderr)
         return USER_MISTAKE
     except FailedError as error:
         print(printable(f"{program()}: {error}"), file=sys.stderr)

@@ -211,6 +211,22 @@ def test_a_missing_extra_is_named_in_one_sentence(words, module, extra, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["train -h", "translate -model m.pt -src s", "align -h"])
+def test_without_opennmt_translation_names_the_command_that_installs_it(words, tmp_path):
+    script = (
+        "import sys\nfrom tests.integration.test_install import Missing\n"
+        "sys.meta_path.insert(0, Missing('onmt'))\n"
+        "from onmt_varattn.__main__ import main\nmain()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = run_command(
+        sys.executable, "-c", script, *words.split(), cwd=tmp_path, check=False, env=environment
+    )
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.endswith("pip install --no-deps OpenNMT-py==2.3.0\n")
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_hdf5_features_without_h5py_are_refused_in_one_sentence(tmp_path, monkeypatch, capsys):
     from onmt_varattn.utils.cli import run
     from onmt_varattn.vqa.features.formats import open_hdf5

@@ -180,6 +180,25 @@ def test_every_command_of_every_recipe_can_be_run(name, tmp_path, monkeypatch, c
         assert find_command(line.split()[3])
 
 
+def test_a_recipe_without_rows_of_the_tables_is_refused(recipe, tmp_path, capsys):
+    text = yaml.safe_load(recipe.read_text())
+    text["rows"] = {"variational_rws": {"attention": "variational", "attention_estimator": "rws"}}
+    recipe.write_text(yaml.safe_dump(text))
+    assert call(reproduce.main, recipe, "-output", tmp_path / "out", "-table", 1, "-dry_run") == 2
+    assert "no row of recipe" in capsys.readouterr().err
+
+
+def test_only_our_own_scripts_stand_for_commands():
+    assert reproduce._preparation(["tools/preprocess.py", "-x"])[1:] == [
+        "-m",
+        "onmt_varattn",
+        "preprocess",
+        "-x",
+    ]
+    assert reproduce._preparation(["preprocess"])[1:] == ["-m", "onmt_varattn", "preprocess"]
+    assert reproduce._preparation(["my/preprocess.py", "-x"])[1:] == ["my/preprocess.py", "-x"]
+
+
 def test_the_paper_s_settings_are_those_of_the_iwslt14_recipe():
     recipe = load_recipe("iwslt14", "out")
     settings = recipe.options("variational_sample")

@@ -221,7 +221,7 @@ def test_python_api(model, raw):
         (["-src", "SOURCE", "-model", "nowhere.pt"], "nowhere.pt: there is no such checkpoint"),
         (["-src", "SOURCE", "-model", "EMPTY"], "not a whole checkpoint"),
         (["-src", "SOURCE", "-n_best", "9"], "-n_best 9"),
-        (["-src", "SOURCE", "-beem", "9"], "did you mean beam"),
+        (["-src", "SOURCE", "-beem", "9"], "did you mean -beam"),
         (["-src", "-", "-tgt", "SOURCE"], "standard input"),
     ],
 )

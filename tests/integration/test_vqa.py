@@ -336,6 +336,7 @@ def test_curves_for_tensorboard(data, tmp_path):
         ("-rnn_size 0", "-rnn_size 0 must be at least 1"),
         ("-dropout 1", "-dropout 1.0 must be at least 0 and below 1"),
         ("-gpu_ranks 0 1", "-world_size is 1; give one GPU"),
+        ("-world_size 2 -data nowhere/d", "nowhere/d.json: cannot be read"),
         ("-gpu_ranks 0", "torch finds no CUDA device"),
         ("-data nowhere/d", "nowhere/d.json: cannot be read"),
         ("-embeddings nowhere.txt", "-embeddings nowhere.txt: cannot be read"),

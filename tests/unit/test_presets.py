@@ -95,6 +95,11 @@ def test_options_of_a_configuration_file_are_given(tmp_path):
     assert not {"dropout", "layers", "enc_layers", "batch_size"} & set(filled)
 
 
+def test_options_with_hyphens_are_given():
+    opt, _ = completed("-attention soft -learning-rate 0.5 --train-steps=7")
+    assert (opt.learning_rate, opt.train_steps) == (0.5, 7)
+
+
 def test_the_papers_sizes():
     opt, _ = completed("-attention variational -preset paper")
     sizes = (opt.src_word_vec_size, opt.enc_rnn_size, opt.dec_rnn_size, opt.attention_size, opt.enc_layers)

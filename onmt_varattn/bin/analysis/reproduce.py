@@ -67,6 +67,8 @@ def reproduce(opt: ReproduceSettings) -> None:
     recipe.check(rows)
     if opt.jobs < 0:
         raise UserError(f"-jobs {opt.jobs}: 1 or more, or 0 for what the recipe says")
+    if not rows:
+        raise UserError(f"-table {' '.join(map(str, opt.table))}: no row of recipe {recipe.name} is in there")
     runs = [Run(recipe, row, seed, output) for seed in dict.fromkeys(opt.seeds) for row in rows]
     check_commands(recipe, runs, here=not opt.dry_run)
     if opt.update and not pages.has_marks(Path(opt.update), recipe.name):
@@ -133,7 +135,8 @@ def command_lines(recipe: Recipe, runs: Sequence[Run]) -> list[str]:
 def _preparation(command: Sequence[str]) -> list[str]:
     """The process of a `prepare` command: one of `onmt_varattn` (NAME or tools/NAME.py) or a script."""
     name, *words = command
-    if name.endswith(".py") and Path(name).stem not in {known.name for known in COMMANDS}:
+    ours = Path(name).parent in (Path(), Path("tools")) and Path(name).stem in {one.name for one in COMMANDS}
+    if name.endswith(".py") and not ours:
         return [sys.executable, name, *words]
     return [sys.executable, "-m", "onmt_varattn", find_command(Path(name).stem).name, *words]
 

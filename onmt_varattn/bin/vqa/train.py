@@ -9,7 +9,7 @@ from onmt_varattn.errors import UserError
 from onmt_varattn.training.settings import conditional
 from onmt_varattn.utils.cli import run, start_logging
 from onmt_varattn.utils.files import check_writable
-from onmt_varattn.vqa.settings import TrainSettings, check_training, vqa_train_parser
+from onmt_varattn.vqa.settings import TrainSettings, check_device, check_training, vqa_train_parser
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -26,6 +26,7 @@ def train(opt: Namespace, args: Sequence[str] | None = None) -> None:
     """
     from onmt_varattn.training import launch, processes  # these import torch, which parsing does not
     from onmt_varattn.training.checkpoints.runs import check_place
+    from onmt_varattn.vqa.data.dataset import Data
     from onmt_varattn.vqa.training import train as train_model
 
     if started := launch.is_started():
@@ -47,6 +48,9 @@ def train(opt: Namespace, args: Sequence[str] | None = None) -> None:
                 f"-gpu_ranks {' '.join(map(str, settings.gpu_ranks))} must be the numbers from 0 to "
                 f"{settings.world_size - 1} (-world_size {settings.world_size}); or use torchrun"
             )
+        if settings.gpu_ranks:
+            check_device("gpu_ranks", settings.world_size - 1)
+        Data.load(settings.data)  # an error is reported once, not by every process
         command = launch.own_command("onmt_varattn.bin.vqa.train", args)
         sys.exit(launch.start_processes(command, settings.gpu_ranks, settings.world_size))
     world = processes.join("nccl", settings.dist_timeout) if started else None
