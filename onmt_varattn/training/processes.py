@@ -24,7 +24,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from onmt_varattn.errors import TrainingError
-from onmt_varattn.utils.cli import end_without_cleanup
 
 BUCKET_BYTES = 25 * 2**20
 CPU = torch.device("cpu")
@@ -158,7 +157,6 @@ def join(backend: str, timeout: float) -> World:
     else:
         backend = "gloo"
     if size > 1:
-        end_without_cleanup()
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
     return World(rank, size, device)
 

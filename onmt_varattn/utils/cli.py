@@ -244,19 +244,6 @@ def _output(descriptor: int, **settings: Any) -> TextIO:
     return io.TextIOWrapper(io.BufferedWriter(file), **settings)
 
 
-_without_cleanup = False
-
-
-def end_without_cleanup() -> None:
-    """Let `run` end the process without Python's and C++'s cleanup.
-
-    For processes of a distributed run: threads of torch's process group that take the interpreter's lock
-    during the cleanup abort the process ("terminate called without an active exception", exit code 134).
-    """
-    global _without_cleanup
-    _without_cleanup = True
-
-
 def run(command: Callable[[], Any]) -> None:
     """Run a command; whatever ends it early is reported in one line and by the exit code.
 
@@ -269,10 +256,6 @@ def run(command: Callable[[], Any]) -> None:
         sys.stdout.flush()
     except OSError as error:
         code = code or _unprinted(error)
-    if _without_cleanup:
-        logging.shutdown()
-        sys.stderr.flush()
-        os._exit(code)
     if code:
         sys.exit(code)
 
