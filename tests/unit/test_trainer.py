@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from onmt_varattn.errors import UserError
+from onmt_varattn.nmt.settings import check_ranges
 from onmt_varattn.nmt.training.optimizer import PlateauOptimizer
+from onmt_varattn.training.metrics import Statistics
 from tests import models
 
 
@@ -94,3 +97,21 @@ def test_a_fused_optimiser_goes_on_from_a_saved_one_and_leaves_no_mark_in_it():
     steps = [state["step"].item() for state in resumed._optimizer.state.values()]
     assert steps == [3, 3]
     assert not torch.equal(first.weight, whole.weight)
+
+
+@pytest.mark.parametrize("name", ["max_grad_norm", "early_stopping", "keep_checkpoint"])
+def test_negative_values_that_opennmt_takes_are_accepted(name):
+    opt = models.options("-train_steps 1")
+    setattr(opt, name, -2)
+    check_ranges(opt)
+    assert getattr(opt, name) == -2
+    opt.report_every = 0
+    with pytest.raises(UserError, match="-report_every 0 must be at least 1"):
+        check_ranges(opt)
+
+
+@pytest.mark.parametrize("broken", ["log_likelihood", "kl"])
+def test_a_sum_that_is_not_finite_is_seen(broken):
+    sums = {"log_likelihood": -1.0, "correct": 1, "kl": 0.5}
+    assert Statistics(sums, 2).is_finite
+    assert not Statistics({**sums, broken: float("nan")}, 2).is_finite
